@@ -1,0 +1,200 @@
+"""Requests and the events that answer them: plain data, no callables, no tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .errors import ErrorCode, InvalidRequestError
+from .sampling import Constraint, SamplingParams
+from .segments import Segment, TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleHints:
+    """What a program knows of the future. Hints order work; they never lock, and never change
+    an output.
+
+    Attributes:
+        program_id: requests of one program instance share it.
+        rank: smaller runs earlier among requests of equal priority.
+        next_use: absolute logical time at which this prefix is needed again; −1 unknown.
+        consumers: how many later requests start with this prompt; −1 unknown.
+    """
+
+    program_id: str = ""
+    rank: int = 0
+    next_use: int = -1
+    consumers: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """Continue `prompt`. `seed` is the derived seed: an unsigned 64-bit integer.
+
+    `timeout` is in seconds from the submission, None = none. `cache_salt` names a namespace of
+    the prefix cache. With `stream` the engine sends `Delta` events as text becomes certain.
+    """
+
+    id: str
+    prompt: tuple[Segment, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    seed: int = 0
+    constraint: Constraint | None = None
+    stream: bool = False
+    timeout: float | None = None
+    cache_salt: str = ""
+    hints: ScheduleHints | None = None
+
+    def __post_init__(self) -> None:
+        _check_timeout(self.timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Score each of `options` as the continuation of `prompt`.
+
+    Prompt and option are encoded as one string; the answer is one `Scored` event.
+    """
+
+    id: str
+    prompt: tuple[Segment, ...]
+    options: tuple[str, ...]
+    timeout: float | None = None
+    cache_salt: str = ""
+    hints: ScheduleHints | None = None
+
+    def __post_init__(self) -> None:
+        _check_timeout(self.timeout)
+        if not self.options:
+            raise InvalidRequestError("there are no options to choose from: give at least one")
+
+
+Request = GenerateRequest | ScoreRequest
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and (not math.isfinite(timeout) or timeout < 0):
+        raise InvalidRequestError(f"timeout must be finite and ≥ 0 seconds, not {timeout}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one request or of many: add them with `+`.
+
+    Every prompt position is either cached (its KV was there) or computed, so
+    `prompt_tokens == cached_tokens + computed_tokens`. `recomputed_tokens` counts cached
+    positions that ran once more only to get their logits back.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    recomputed_tokens: int = 0
+    generated_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            computed_tokens=self.computed_tokens + other.computed_tokens,
+            recomputed_tokens=self.recomputed_tokens + other.recomputed_tokens,
+            generated_tokens=self.generated_tokens + other.generated_tokens,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"prompt {self.prompt_tokens} tokens: {self.cached_tokens} cached, "
+            f"{self.computed_tokens} computed; {self.generated_tokens} generated"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds: waiting in the queue, to the first token from submission, and in all."""
+
+    queue: float = 0.0
+    first_token: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishReason:
+    """Why a generation ended. `matched` is the stop string or token id, None for `length`."""
+
+    kind: Literal["stop", "length"]
+    matched: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """First event: the prompt is the first `prefix_tokens` ids that the request itself began
+    with (its leading `TokenIds` segments), followed by `ids`."""
+
+    request_id: str
+    prefix_tokens: int
+    ids: TokenIds
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """Text that is certain: whole characters, and no beginning of a stop string."""
+
+    request_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A generation ended. The state keeps `ids`, then `tail` opens its next literal run.
+
+    `text` is the whole generated text. It is the text of `ids` followed by `tail`, which is only
+    non-empty where a stop string cut a token. A stop token is in neither.
+    """
+
+    request_id: str
+    reason: FinishReason
+    ids: TokenIds
+    text: str
+    tail: str = ""
+    usage: Usage = field(default_factory=Usage)
+    timings: Timings = field(default_factory=Timings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionScore:
+    """One option: ids after the shared trunk, their log-probabilities, and their text."""
+
+    ids: TokenIds
+    logprobs: tuple[float, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Answer to a `ScoreRequest`, options in their order.
+
+    `trunk` holds the ids that all prompt+option strings share, from `prefix_tokens` on as in
+    `Accepted`; option i is `trunk` followed by `options[i].ids`.
+    """
+
+    request_id: str
+    prefix_tokens: int
+    trunk: TokenIds
+    options: tuple[OptionScore, ...]
+    usage: Usage = field(default_factory=Usage)
+    timings: Timings = field(default_factory=Timings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The request ended with an error; everything else goes on."""
+
+    request_id: str
+    code: ErrorCode
+    message: str
+
+
+Event = Accepted | Delta | Finished | Scored | Failed
