@@ -41,6 +41,7 @@ from .messages import (
 )
 from .sampling import (
     Constraint,
+    GenOptions,
     SamplingOptions,
     SamplingParams,
     normalize_options,
@@ -64,6 +65,7 @@ __all__ = [
     "Failed",
     "FinishReason",
     "Finished",
+    "GenOptions",
     "GenerateRequest",
     "InvalidRequestError",
     "ModelDownloadError",

@@ -35,6 +35,8 @@ class GenerateRequest:
 
     `timeout` is in seconds from the submission, None = none. `cache_salt` names a namespace of
     the prefix cache. With `stream` the engine sends `Delta` events as text becomes certain.
+    `label` is the program's name for this output and `state_id` names the state it is for: both
+    are for logs and test doubles, and never change an output.
     """
 
     id: str
@@ -46,6 +48,8 @@ class GenerateRequest:
     timeout: float | None = None
     cache_salt: str = ""
     hints: ScheduleHints | None = None
+    label: str = ""
+    state_id: str = ""
 
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
@@ -55,7 +59,8 @@ class GenerateRequest:
 class ScoreRequest:
     """Score each of `options` as the continuation of `prompt`.
 
-    Prompt and option are encoded as one string; the answer is one `Scored` event.
+    Prompt and option are encoded as one string; the answer is one `Scored` event. `label` and
+    `state_id` are as in `GenerateRequest`.
     """
 
     id: str
@@ -64,6 +69,8 @@ class ScoreRequest:
     timeout: float | None = None
     cache_salt: str = ""
     hints: ScheduleHints | None = None
+    label: str = ""
+    state_id: str = ""
 
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)

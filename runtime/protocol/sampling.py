@@ -70,14 +70,13 @@ class SamplingParams:
         return self.temperature < 1e-6
 
 
-class SamplingOptions(TypedDict, total=False):
-    """The same parameters as keyword options of the language, each optional.
+class GenOptions(TypedDict, total=False):
+    """The same parameters as keyword options of a gen, each optional.
 
-    `max_tokens`, `min_tokens` are other spellings of `max_new_tokens`, `min_new_tokens`;
-    `stop` may be one string; None means "not given".
+    `min_tokens` is another spelling of `min_new_tokens`; `stop` may be one string; None means
+    "not given". `max_tokens` is a parameter of `gen` itself.
     """
 
-    max_tokens: int | None
     max_new_tokens: int | None
     min_tokens: int | None
     min_new_tokens: int | None
@@ -88,6 +87,12 @@ class SamplingOptions(TypedDict, total=False):
     stop: str | Iterable[str] | None
     stop_token_ids: Iterable[int] | None
     ignore_eos: bool | None
+
+
+class SamplingOptions(GenOptions, total=False):
+    """All of them: `max_tokens` is another spelling of `max_new_tokens`."""
+
+    max_tokens: int | None
 
 
 ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}

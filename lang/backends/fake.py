@@ -1,0 +1,289 @@
+"""A backend with scripted answers: for tests of programs, and for examples. No model, no torch."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ramet.runtime.protocol import (
+    Accepted,
+    Delta,
+    ErrorCode,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    InvalidRequestError,
+    OptionScore,
+    Request,
+    Scored,
+    ScoreRequest,
+    Segment,
+    Timings,
+    TokenIds,
+    code_of_error,
+)
+
+from .fake_text import END_ID, PrefixHistory, common_prefix, decode, encode
+from .timeline import Timeline
+
+Answer = str | BaseException | Callable[[str, str], Any] | Sequence[Any]
+Answers = Mapping[Any, Answer] | Callable[[str, str], Any]  # keys: str or re.Pattern[str]
+
+
+class Fake:
+    """Answers by the name of the variable, or by what stands in the prompt.
+
+    Args:
+        answers: a dict, or one function for everything. A key is a variable's name (`gen_0` …
+            where the gen has none), or a compiled pattern that is searched in the prompt; names
+            come first, then patterns in their order. A value is a text; a list, of which each
+            state takes one after another (so a fork begins at the first); a function of (prompt
+            text, variable name) that returns the text, called on the fake's own thread; or an
+            exception, which makes the request fail.
+        delay: seconds that an answer takes.
+        stream_chunks: in how many pieces a streamed answer comes.
+
+    A text must match the gen's regex, and be one of a select's options, else the request fails.
+    Stop strings cut it; limits of length do not, because this backend's tokens are bytes
+    (`max_tokens=0` gives no text). A gen without an answer fails, and says how to script it.
+    `requests` lists what was asked, in order, and `num_running` how many have not ended.
+    Usage counts bytes, as a prefix cache that forgets nothing would: what an earlier request had
+    in common is cached.
+    """
+
+    def __init__(
+        self, answers: Answers | None = None, *, delay: float = 0.0, stream_chunks: int = 4
+    ) -> None:
+        if answers is not None and not isinstance(answers, Mapping) and not callable(answers):
+            raise TypeError(f"answers must be a dict or a function, not {answers!r}")
+        if not delay >= 0:
+            raise ValueError(f"delay must be at least 0 seconds, not {delay!r}")
+        if stream_chunks < 1:
+            raise ValueError(f"stream_chunks must be at least 1, not {stream_chunks!r}")
+        self._answers = {} if answers is None else answers
+        self._delay = delay
+        self._stream_chunks = stream_chunks
+        self._lock = threading.Lock()
+        self._live: dict[str, _Job] = {}
+        self._taken: dict[tuple[str, str], int] = {}
+        self._history = PrefixHistory()
+        self._timeline = Timeline("ramet-fake")
+        self._is_closed = False
+        self.requests: list[Request] = []
+
+    @property
+    def num_running(self) -> int:
+        """How many requests have not ended."""
+        with self._lock:
+            return len(self._live)
+
+    def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
+        """Take a request; its events come from the fake's own thread."""
+        job = _Job(request, on_event)
+        with self._lock:
+            self.requests.append(request)
+            if self._is_closed:
+                message = "this Fake was closed"
+                on_event(
+                    Failed(request_id=request.id, code=ErrorCode.ENGINE_CLOSED, message=message)
+                )
+                return
+            self._live[request.id] = job
+        if request.timeout is not None and request.timeout <= self._delay:
+            late = f"the time limit of {request.timeout:.3g} seconds passed"
+            self._timeline.at(
+                request.timeout, request.id, partial(self._end, job, ErrorCode.DEADLINE, late)
+            )
+        else:
+            self._timeline.at(0.0, request.id, partial(self._begin, job))
+
+    def abort(self, request_id: str) -> None:
+        """End a request, unless it has ended."""
+        with self._lock:
+            job = self._live.get(request_id)
+        if job is not None:
+            self._end(job, ErrorCode.CANCELLED, "the request was cancelled")
+
+    def render(self, segments: tuple[Segment, ...]) -> str:
+        """Return the prompt as text; roles stand in ChatML."""
+        return decode(encode(segments))
+
+    def info(self) -> dict[str, object]:
+        """Return what this is."""
+        return {"model": "fake: scripted answers", "running": self.num_running}
+
+    def flush_cache(self) -> bool:
+        """Forget what `usage` counts as cached."""
+        self._history = PrefixHistory()
+        return True
+
+    def close(self) -> None:
+        """Take no more requests; those that run end with `ENGINE_CLOSED`."""
+        with self._lock:
+            self._is_closed = True
+            jobs = list(self._live.values())
+        for job in jobs:
+            self._end(job, ErrorCode.ENGINE_CLOSED, "this Fake was closed")
+
+    def _begin(self, job: _Job) -> None:
+        """Find the answer, and plan the events."""
+        request = job.request
+        job.prompt = encode(request.prompt)
+        try:
+            text = self._answer(request, decode(job.prompt))
+            events = list(self._events(job, text))
+        except Exception as error:  # noqa: BLE001 a scripted error, or one of a scripted function
+            ours = code_of_error(error) is not ErrorCode.INTERNAL or isinstance(error, RuntimeError)
+            message = str(error) if ours else f"{type(error).__name__}: {error}"
+            self._end(job, code_of_error(error), message)
+            return
+        with self._lock:
+            if self._live.get(request.id) is not job:
+                return  # ended while its answer was made
+            for index, event in enumerate(events):
+                when = self._delay * (index / (len(events) - 1) if len(events) > 1 else 1.0)
+                self._timeline.at(when, request.id, partial(self._send, job, event))
+
+    def _send(self, job: _Job, event: Event) -> None:
+        with self._lock:
+            if self._live.get(job.request.id) is not job:
+                return
+            if isinstance(event, (Finished, Scored, Failed)):
+                del self._live[job.request.id]
+            job.on_event(event)
+
+    def _end(self, job: _Job, code: ErrorCode, message: str) -> None:
+        self._send(job, Failed(request_id=job.request.id, code=code, message=message))
+        self._timeline.drop(job.request.id)
+
+    def _answer(self, request: Request, prompt: str) -> str:
+        name = request.label
+        answer: Any = self._answers
+        if isinstance(answer, Mapping):
+            answer = self._scripted(name, prompt)
+        if isinstance(answer, (list, tuple)):
+            answer = self._next_of(answer, request.state_id, name)
+        if callable(answer) and not isinstance(answer, type):
+            answer = answer(prompt, name)
+        if isinstance(answer, BaseException):
+            raise answer
+        if not isinstance(answer, str):
+            raise InvalidRequestError(
+                f"the answer scripted for {name!r} is {answer!r}, not a string"
+            )
+        return answer
+
+    def _scripted(self, name: str, prompt: str) -> Answer:
+        if not isinstance(self._answers, Mapping):
+            return self._answers
+        if name in self._answers:
+            return self._answers[name]
+        for key, answer in self._answers.items():
+            if isinstance(key, re.Pattern) and key.search(prompt):
+                return answer
+        raise InvalidRequestError(
+            f"no answer is scripted for {name!r}: give one, as in ramet.Fake({{{name!r}: '…'}})"
+        )
+
+    def _next_of(self, answers: Sequence[Any], state_id: str, name: str) -> Any:
+        with self._lock:
+            index = self._taken.get((state_id, name), 0)
+            self._taken[state_id, name] = index + 1
+        if index >= len(answers):
+            raise InvalidRequestError(
+                f"{len(answers)} answers are scripted for {name!r}: this state asks for another"
+            )
+        return answers[index]
+
+    def _events(self, job: _Job, text: str) -> Iterator[Event]:
+        request = job.request
+        if isinstance(request, ScoreRequest):
+            yield self._scored(job, request, text)
+            return
+        text, reason = _generated(request, text)
+        prefix = _num_known(request.prompt)
+        prompt_ids = TokenIds.of(job.prompt)
+        yield Accepted(request_id=request.id, prefix_tokens=prefix, ids=prompt_ids[prefix:])
+        if request.stream:
+            size = max(1, -(-len(text) // self._stream_chunks))
+            for start in range(0, len(text), size):
+                yield Delta(request_id=request.id, text=text[start : start + size])
+        ids = encode((), text)
+        yield Finished(
+            request_id=request.id,
+            reason=reason,
+            ids=TokenIds.of(ids),
+            text=text,
+            usage=self._history.usage(job.prompt, ids),
+            timings=Timings(first_token=0.0, total=self._delay),
+        )
+
+    def _scored(self, job: _Job, request: ScoreRequest, text: str) -> Scored:
+        if text not in request.options:
+            raise InvalidRequestError(
+                f"the answer scripted for {request.label!r}, {text!r}, is none of the options "
+                f"{list(request.options)}"
+            )
+        rows = [encode(request.prompt, option) for option in request.options]
+        length = min(common_prefix(rows[0], row) for row in rows)
+        options = tuple(
+            OptionScore(
+                ids=TokenIds.of(row[length:]),
+                logprobs=_logprobs(len(row) - length, option == text),
+                text=decode(row[length:]),
+            )
+            for row, option in zip(rows, request.options, strict=True)
+        )
+        usage = sum(
+            (self._history.usage(row, []) for row in rows[1:]), self._history.usage(rows[0], [])
+        )
+        prefix = _num_known(request.prompt)
+        return Scored(
+            request_id=request.id,
+            prefix_tokens=prefix,
+            trunk=TokenIds.of(rows[0][prefix:length]),
+            options=options,
+            usage=usage,
+            timings=Timings(total=self._delay),
+        )
+
+
+@dataclass(slots=True)
+class _Job:
+    request: Request
+    on_event: Callable[[Event], None]
+    prompt: list[int] = field(default_factory=list)
+
+
+def _num_known(prompt: tuple[Segment, ...]) -> int:
+    return len(prompt[0]) if prompt and isinstance(prompt[0], TokenIds) else 0
+
+
+def _generated(request: GenerateRequest, text: str) -> tuple[str, FinishReason]:
+    """Return the text as the request's constraint and stops leave it, and why it ends."""
+    constraint, sampling = request.constraint, request.sampling
+    if constraint is not None and not re.fullmatch(constraint.value, text, re.ASCII):
+        raise InvalidRequestError(
+            f"the answer scripted for {request.label!r}, {text!r}, does not match the regex "
+            f"{constraint.value!r}"
+        )
+    if sampling.max_new_tokens == 0:
+        return "", FinishReason(kind="length")
+    ends = [
+        (text.find(stop) + len(stop), -len(stop), stop) for stop in sampling.stop if stop in text
+    ]
+    if not ends:
+        return text, FinishReason(kind="stop", matched=END_ID)
+    end, negative_length, stop = min(ends)
+    return text[: end + negative_length], FinishReason(kind="stop", matched=stop)
+
+
+def _logprobs(length: int, is_answer: bool) -> tuple[float, ...]:
+    """Return scores by which the scripted answer wins under every choice method."""
+    return (-0.01 if is_answer else -10.0,) * length

@@ -1,0 +1,265 @@
+"""The one event-driven executor, for every backend and every mode.
+
+A state appends nodes to its stream; whatever can be carried out is, at once and in the appending
+thread. A request's events arrive on any thread and are only put in a queue there; **one**
+dispatcher thread takes them and carries on the stream they belong to. Programs never run on it.
+
+A `Run` is one call of a program with all its forks: one lock, one deadline, one way to end it all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from ramet.runtime.protocol import Event, Request
+
+from .backends.base import Backend
+from .errors import DeadlineError, InvalidRequestError, RequestCancelledError
+from .seeds import nested_seed
+from .stream import Stream
+from .value import Value
+
+_log = logging.getLogger("ramet")
+_run_numbers = itertools.count(1)
+LONGEST_WAIT = 3600.0  # seconds; longer waits go round again
+SETTLE_SECONDS = 1.0  # for the backend to confirm that cancelled requests have ended
+
+
+class KnownNothingError(BaseException):
+    """Ends the body of a preview at its first read of an unknown value. Never leaves Ramet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a run is given and never changes.
+
+    `deadline` is on the clock of `time.monotonic()`. In a preview nothing is ever waited for.
+    """
+
+    program: str
+    file: str
+    backend: Backend
+    sampling: Mapping[str, Any]
+    seed: int
+    row: int = 0
+    deadline: float | None = None
+    stream: bool = False
+    preview: bool = False
+
+
+class Run:
+    """One call of a program: its streams, its requests in flight, its lock."""
+
+    def __init__(self, settings: RunSettings, parent: Run | None = None) -> None:
+        self.settings = settings
+        self.id = f"run{next(_run_numbers)}"
+        self.parent = parent
+        self.condition = threading.Condition(threading.RLock())
+        self.requests: dict[str, Stream] = {}
+        self.values: dict[int, Value] = {}
+        self.branches: dict[int, tuple[Stream, ...]] = {}
+        self.root = Stream(self)
+        self.body_ended = False
+        self.body_error: BaseException | None = None
+        self.cancelled: BaseException | None = None
+        self._node_ids = itertools.count()
+        self._nested_numbers = itertools.count()
+        self._nested: set[Run] = set()
+
+    @property
+    def program(self) -> str:
+        """The program's name, for messages."""
+        return self.settings.program
+
+    @property
+    def stream(self) -> bool:
+        """True where text is wanted as it comes."""
+        return self.settings.stream
+
+    def next_node_id(self) -> int:
+        """Return the id of the next node of this run."""
+        return next(self._node_ids)
+
+    def derive_seed(self) -> int:
+        """Return the run seed of the next program that this run calls."""
+        return nested_seed(self.settings.seed, self.settings.row, next(self._nested_numbers))
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, None without one."""
+        deadline = self.settings.deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def submit(self, stream: Stream, request: Request) -> None:
+        """Send a request whose events go to `stream`."""
+        self.requests[request.id] = stream
+        self.settings.backend.submit(request, partial(_dispatcher.put, stream))
+
+    def wait(self, is_ready: Callable[[], bool]) -> None:
+        """Return when `is_ready()`, which is asked under the lock.
+
+        The deadline ends the wait by ending the run, and so does Ctrl-C.
+        """
+        try:
+            with self.condition:
+                while not is_ready():
+                    if self.settings.preview:
+                        raise KnownNothingError
+                    remaining = self.remaining()
+                    if remaining == 0.0:
+                        break
+                    self.condition.wait(min(LONGEST_WAIT, remaining or LONGEST_WAIT))
+                else:
+                    return
+        except KeyboardInterrupt:
+            self.cancel(RequestCancelledError(f"{self.program} was interrupted"))
+            raise
+        error = DeadlineError(f"{self.program} did not end within its time limit")
+        self.cancel(error)
+        with self.condition:
+            ended = is_ready()
+        if not ended:
+            raise error
+
+    def cancel(self, error: BaseException) -> None:
+        """End every request of this run and of the programs it called; later ones fail at once."""
+        with self.condition:
+            if self.cancelled is None:
+                self.cancelled = error
+            requests = list(self.requests)
+            for stream in self.root.all_streams():
+                if not stream.is_idle:
+                    stream.error_seen = True
+                    stream.fail(error)
+            nested = list(self._nested)
+            self.condition.notify_all()
+        for request_id in requests:
+            self.settings.backend.abort(request_id)
+        for run in nested:
+            run.cancel(error)
+
+    def finish(self) -> None:
+        """Wait until every node has been carried out, and every program called from here has ended.
+
+        Raises:
+            BaseException: the first failure that the program has not met.
+        """
+        self.wait(lambda: self.is_idle() and not self._nested)
+        error = self.first_error(unseen=True) or self.cancelled
+        if error is not None:
+            raise error.with_traceback(None)
+
+    def settle(self) -> None:
+        """Give cancelled requests a moment to end, so that they no longer run when we return."""
+        end = time.monotonic() + SETTLE_SECONDS
+        with self.condition:
+            while self.requests and (left := end - time.monotonic()) > 0:
+                self.condition.wait(left)
+
+    def begin_body(self) -> None:
+        """Note that the body is about to run; what ends the caller ends it too."""
+        if self.parent is not None:
+            self.parent._adopt(self)
+
+    def end_body(self, error: BaseException | None = None) -> None:
+        """Note that the program's body has ended, and how."""
+        with self.condition:
+            self.body_ended = True
+            self.body_error = error
+            self.condition.notify_all()
+        if self.parent is not None:
+            self.parent._release(self)
+
+    def is_idle(self) -> bool:
+        """True when no stream of the run has anything left to do."""
+        if self.requests and self.cancelled is None:
+            return False
+        return all(stream.is_idle for stream in self.root.all_streams())
+
+    def first_error(self, *, unseen: bool = False) -> BaseException | None:
+        """Return the first failure among the streams, of those the program has not met if asked."""
+        for stream in self.root.all_streams():
+            if stream.error is not None and not (unseen and stream.error_seen):
+                return stream.error
+        return None
+
+    def _adopt(self, run: Run) -> None:
+        with self.condition:
+            self._nested.add(run)
+            error = self.cancelled
+        if error is not None:
+            run.cancel(error)
+
+    def _release(self, run: Run) -> None:
+        with self.condition:
+            self._nested.discard(run)
+            self.condition.notify_all()
+
+
+class _Dispatcher:
+    """The thread that carries events to their streams; starts with the first event."""
+
+    def __init__(self) -> None:
+        self._events: SimpleQueue[tuple[Stream, Event]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, stream: Stream, event: Event) -> None:
+        """Queue an event; called by backends, on any thread."""
+        self._events.put((stream, event))
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="ramet-dispatcher", daemon=True
+                )
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            stream, event = self._events.get()
+            condition = stream.run.condition
+            with condition:
+                try:
+                    stream.handle(event)
+                except Exception as error:  # noqa: BLE001 it serves every run: it goes on
+                    _log.exception("carrying on a program failed")
+                    stream.fail(error)
+                condition.notify_all()
+            del stream, event, condition
+
+
+_dispatcher = _Dispatcher()
+
+
+def _after_fork_in_child() -> None:
+    global _dispatcher
+    _dispatcher = _Dispatcher()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def deadline_of(timeout: object, parent: Run | None) -> float | None:
+    """Return the earlier of `timeout` seconds from now and the caller's deadline."""
+    outer = parent.settings.deadline if parent else None
+    if timeout is None:
+        return outer
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise InvalidRequestError(f"timeout must be a number of seconds, not {timeout!r}")
+    if not math.isfinite(timeout) or timeout < 0:
+        raise InvalidRequestError(f"timeout must be finite and at least 0 seconds, not {timeout}")
+    own = time.monotonic() + timeout
+    return own if outer is None else min(own, outer)

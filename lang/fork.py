@@ -1,0 +1,130 @@
+"""The branches of a fork: append to all or to each, then join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from .errors import ForkEndedError, InvalidRequestError, UndefinedVariableError
+from .graph import Expression, as_nodes
+from .transcript import own_text
+from .value import JoinedValues, Value
+
+if TYPE_CHECKING:
+    from .state import ProgramState
+
+MODES = ("gather_variable", "concate_and_append")
+
+
+class ForkGroup:
+    """Branches that began at one point of a state. They go on at the same time.
+
+    `group += x` appends `x` to every branch; a list has one item for each, a function is called
+    with each branch's index. `group[i]` is a branch, a slice is a group.
+    """
+
+    def __init__(self, parent: ProgramState, branches: Sequence[ProgramState]) -> None:
+        self._parent = parent
+        self._branches = list(branches)
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    def __iter__(self) -> Iterator[ProgramState]:
+        return iter(self._branches)
+
+    def __repr__(self) -> str:
+        return f"<ForkGroup of {len(self)} branches of {self._parent._run.program}>"
+
+    @overload
+    def __getitem__(self, index: int) -> ProgramState: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> ForkGroup: ...
+
+    def __getitem__(self, index: int | slice) -> ProgramState | ForkGroup:
+        if isinstance(index, slice):
+            return ForkGroup(self._parent, self._branches[index])
+        return self._branches[index]
+
+    def __setitem__(self, index: int | slice, branch: ProgramState | ForkGroup) -> None:
+        """Take back what `group[i] += …` has appended to."""
+        group = branch._branches if isinstance(branch, ForkGroup) else branch
+        if group != self._branches[index]:
+            raise TypeError("a branch cannot be replaced: append to it with +=")
+
+    def __iadd__(self, other: str | Expression | list[Any] | Callable[[int], Any]) -> ForkGroup:
+        if isinstance(other, list):
+            if len(other) != len(self):
+                raise InvalidRequestError(
+                    f"{len(other)} items for {len(self)} branches: give one for each"
+                )
+            items = other
+        elif callable(other):
+            items = [other(index) for index in range(len(self))]
+        else:
+            items = [other] * len(self)
+        nodes = [as_nodes(item) for item in items]  # checked before anything is appended
+        for branch, own in zip(self._branches, nodes, strict=True):
+            branch._append(own)
+        return self
+
+    def join(self, mode: str = "gather_variable", *, on_error: str = "raise") -> None:
+        """Wait for the branches and end them.
+
+        With "gather_variable" each name that any branch bound since the fork becomes a list in
+        the parent, one place for each branch in order. A place of a branch that failed, or did
+        not bind the name, raises when it is read; with `on_error="none"` it is None. With
+        "concate_and_append" the branches' texts since the fork are appended to the parent's, as
+        one literal run.
+        """
+        if mode not in MODES:
+            raise InvalidRequestError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if on_error not in ("raise", "none"):
+            raise InvalidRequestError(f"on_error must be 'raise' or 'none', not {on_error!r}")
+        for branch in self._branches:
+            if branch._ended:
+                raise ForkEndedError("these branches have been joined already")
+        run = self._parent._run
+        if not run.settings.preview:
+            streams = [stream for b in self._branches for stream in b._stream.all_streams()]
+            run.wait(lambda: all(stream.is_idle for stream in streams))
+        for branch in self._branches:
+            branch._ended = True
+        if mode == "concate_and_append":
+            self._append_texts()
+        else:
+            self._parent._join(self._gathered(on_error), self._branches)
+
+    def _append_texts(self) -> None:
+        for branch in self._branches:
+            branch.sync()
+        text = "".join(own_text(branch._stream) for branch in self._branches)
+        self._parent._append(as_nodes(text))
+
+    def _gathered(self, on_error: str) -> dict[str, Value]:
+        names = dict.fromkeys(name for branch in self._branches for name in branch._bound)
+        return {name: self._gather(name, on_error) for name in names}
+
+    def _gather(self, name: str, on_error: str) -> Value:
+        places = [self._place(branch, index, name) for index, branch in enumerate(self._branches)]
+        if not all(place.done for place in places):
+            return Value(name)  # in a preview
+        if on_error == "none":
+            for branch in self._branches:
+                branch._stream.error_seen = True
+            return Value.known(name, [None if p.error else p.value for p in places])
+        if any(place.error for place in places):
+            return Value.known(name, JoinedValues(places))
+        return Value.known(name, [place.value for place in places])
+
+    @staticmethod
+    def _place(branch: ProgramState, index: int, name: str) -> Value:
+        if name in branch._bound:
+            return branch._variables[name]
+        missing = Value(name, branch._stream)
+        missing.fail(
+            branch._stream.error
+            or UndefinedVariableError(f"branch {index} of the fork did not bind {name!r}")
+        )
+        return missing

@@ -1,0 +1,275 @@
+"""The stream of one state: its nodes in program order, and how far they have been carried out.
+
+A stream is a visitor of its own nodes. All its methods run under the run's lock, in whichever
+thread appended a node or carries an event; none of them waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ramet.runtime.protocol import (
+    Accepted,
+    Delta,
+    ErrorCode,
+    Event,
+    Failed,
+    Finished,
+    GenerateRequest,
+    Scored,
+    ScoreRequest,
+    Usage,
+    error_from_code,
+)
+
+from .choices import decide
+from .errors import DeadlineError, GenerationError, RequestCancelledError
+from .graph import Fork, Gen, Insert, Join, Node, RoleBegin, RoleEnd, Select, Text
+from .seeds import ForkPath
+from .tokens import Tokens
+from .value import Evidence, Value
+
+if TYPE_CHECKING:
+    from .executor import Run
+    from .state import ProgramState
+
+_log = logging.getLogger("ramet")
+_warned: set[tuple[str, int, str]] = set()
+_request_numbers = itertools.count(1)
+
+
+class Stream:
+    """One state's queue of nodes and its tokens.
+
+    Attributes:
+        log: every node that was appended, in order; the first `cursor` have begun or are done.
+        base: where a fork left its parent: the parent's stream and how long its log was.
+        tokens: None until the parent's stream reaches the fork.
+        error: why nothing more is carried out; `error_seen` when the program has met it.
+    """
+
+    def __init__(self, run: Run, path: ForkPath = (), base: tuple[Stream, int] | None = None):
+        self.run = run
+        self.path = path
+        self.base = base
+        self.tokens: Tokens | None = None if base else Tokens()
+        self.log: list[Node] = []
+        self.cursor = 0
+        self.children: list[Stream] = []
+        self.state: ProgramState | None = None
+        self.usage = Usage()
+        self.error: BaseException | None = None
+        self.error_seen = False
+        self._active: tuple[str, Gen | Select] | None = None  # the request in flight
+
+    @cached_property
+    def state_id(self) -> str:
+        """A name for the state in requests: the run, then the branch taken at each fork."""
+        return ".".join((self.run.id, *(f"{fork}-{branch}" for fork, branch in self.path)))
+
+    @property
+    def is_idle(self) -> bool:
+        """True when there is nothing to wait for."""
+        return self.error is not None or (
+            self.tokens is not None and self._active is None and self.cursor == len(self.log)
+        )
+
+    def append(self, node: Node) -> None:
+        """Add a node and carry out what can be."""
+        self.log.append(node)
+        if self.error is None and self.run.cancelled is not None:
+            self.error_seen = True  # the run itself raises it
+            self.fail(self.run.cancelled)
+        elif self.error is not None:
+            self._fail_rest(self.error)
+        else:
+            self._advance()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error: it stands for every value that is not there yet."""
+        if self.error is None and not self.is_idle:
+            self.error = error
+            active, self._active = self._active, None
+            if active:
+                self.run.values[active[1].id].fail(error)
+            self._fail_rest(error)
+
+    def all_streams(self) -> list[Stream]:
+        """Return this stream and those of all branches under it."""
+        return [self, *(s for child in self.children for s in child.all_streams())]
+
+    def history(self) -> list[Node]:
+        """Return every node from the beginning of the state, those before its fork included."""
+        return self.history_before() + self.log
+
+    def history_before(self) -> list[Node]:
+        """Return the nodes of the parents up to the fork."""
+        if self.base is None:
+            return []
+        parent, length = self.base
+        return parent.history_before() + parent.log[: length - 1]
+
+    def handle(self, event: Event) -> None:
+        """Take an event of a request of this stream."""
+        if not isinstance(event, (Accepted, Delta)):
+            self.run.requests.pop(event.request_id, None)
+        if self._active is None or self._active[0] != event.request_id:
+            return  # cancelled meanwhile
+        node = self._active[1]
+        match event:
+            case Accepted():
+                self._on_accepted(node, event)
+            case Delta():
+                self.run.values[node.id].chunks.append(event.text)
+            case Finished():
+                self._on_finished(node, event)
+            case Scored():
+                self._on_scored(node, event)
+            case Failed():
+                self.fail(self._failure(node, event.code, event.message))
+
+    def visit_text(self, node: Text) -> None:
+        """Append to the open literal run."""
+        self.tokens = self._now.add_text(node.text, parse_special=node.parse_special)
+
+    def visit_role_begin(self, node: RoleBegin) -> None:
+        """Append the marker."""
+        self.tokens = self._now.begin_role(node.role)
+
+    def visit_role_end(self, node: RoleEnd) -> None:
+        """Append the marker."""
+        self.tokens = self._now.end_role(node.role)
+
+    def visit_insert(self, node: Insert) -> None:
+        """Do nothing: the variable was bound when it was set."""
+
+    def visit_join(self, node: Join) -> None:
+        """Do nothing: the state waits and binds."""
+
+    def visit_fork(self, node: Fork) -> None:
+        """Let the branches start from here."""
+        for child in self.run.branches[node.id]:
+            child.tokens = self.tokens
+            child._advance()
+
+    def visit_gen(self, node: Gen) -> None:
+        """Send a request."""
+        value = self.run.values[node.id]
+        self._submit(
+            node,
+            GenerateRequest(
+                id=_request_id(),
+                prompt=self._now.prompt(),
+                sampling=value.sampling,
+                seed=value.seed,
+                constraint=node.constraint,
+                stream=self.run.stream,
+                timeout=self.run.remaining(),
+                label=value.name,
+                state_id=self.state_id,
+            ),
+        )
+
+    def visit_select(self, node: Select) -> None:
+        """Send a request."""
+        self._submit(
+            node,
+            ScoreRequest(
+                id=_request_id(),
+                prompt=self._now.prompt(),
+                options=node.options,
+                timeout=self.run.remaining(),
+                label=self.run.values[node.id].name,
+                state_id=self.state_id,
+            ),
+        )
+
+    @property
+    def _now(self) -> Tokens:
+        if self.tokens is None:
+            raise RuntimeError("a fork's node was carried out before the fork began")
+        return self.tokens
+
+    def _advance(self) -> None:
+        while self.tokens is not None and not self._active and not self.is_idle:
+            self.cursor += 1
+            self.log[self.cursor - 1].accept(self)
+
+    def _fail_rest(self, error: BaseException) -> None:
+        for node in self.log[self.cursor :]:
+            if node.id in self.run.values:
+                self.run.values[node.id].fail(error)
+            for child in self.run.branches.get(node.id, ()):
+                child.error_seen = True  # reported once, by the parent
+                child.fail(error)
+        self.cursor = len(self.log)
+
+    def _submit(self, node: Gen | Select, request: GenerateRequest | ScoreRequest) -> None:
+        self._active = request.id, node
+        try:
+            self.run.submit(self, request)
+        except Exception as error:  # noqa: BLE001 whatever a backend raises is this gen's failure
+            self.run.requests.pop(request.id, None)
+            self.fail(self._failure(node, ErrorCode.INTERNAL, str(error), error))
+
+    def _failure(
+        self, node: Gen | Select, code: ErrorCode, message: str, cause: Exception | None = None
+    ) -> Exception:
+        """Return the error that reading the node's variable raises."""
+        name = self.run.values[node.id].name
+        where = f"{self.run.program} line {node.line}: variable {name!r}"
+        if code is ErrorCode.DEADLINE:
+            return DeadlineError(f"{where} was not there in time: {message}")
+        if code is ErrorCode.CANCELLED:
+            return RequestCancelledError(f"{where}: {message}")
+        error = GenerationError(
+            f"{where} failed: {message}", state=self.state, variable=name, line=node.line
+        )
+        error.__cause__ = cause or error_from_code(code, message)
+        return error
+
+    def _on_accepted(self, node: Gen | Select, event: Accepted) -> None:
+        self.tokens = self._now.add_ids(event.prefix_tokens, event.ids)
+        for warning in event.warnings:
+            key = (self.run.program, node.line, warning)
+            if key not in _warned:
+                _warned.add(key)
+                _log.warning("%s before line %d: %s", self.run.program, node.line, warning)
+
+    def _on_finished(self, node: Gen | Select, event: Finished) -> None:
+        value = self.run.values[node.id]
+        tokens = self._now
+        self.tokens = tokens.add_ids(tokens.num_known, event.ids).add_text(event.tail)
+        evidence = Evidence(event.request_id, event.usage, event.timings)
+        evidence.reason, evidence.matched = event.reason.kind, event.reason.matched
+        self._done(value, event.text, evidence)
+
+    def _on_scored(self, node: Any, event: Scored) -> None:
+        value = self.run.values[node.id]
+        try:
+            decision = decide(node.method, event.options)
+        except Exception as error:  # noqa: BLE001 a choice method may be the user's own
+            self.fail(self._failure(node, ErrorCode.INTERNAL, str(error), error))
+            return
+        winner = event.options[decision.index]
+        self.tokens = self._now.add_ids(event.prefix_tokens, event.trunk + winner.ids)
+        evidence = Evidence(event.request_id, event.usage, event.timings)
+        evidence.reason, evidence.decision, evidence.trunk = "select", decision, event.trunk
+        evidence.method = getattr(node.method, "__name__", repr(node.method))
+        evidence.options = tuple((option.ids, option.text) for option in event.options)
+        self._done(value, node.options[decision.index], evidence)
+
+    def _done(self, value: Value, text: str, evidence: Evidence) -> None:
+        value.evidence = evidence
+        value.resolve_text(text)
+        self.usage += evidence.usage
+        self._active = None
+        self._advance()
+
+
+def _request_id() -> str:
+    return f"{os.getpid():x}-{next(_request_numbers)}"

@@ -1,0 +1,92 @@
+"""How select picks."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ramet
+from ramet.choices import decide, greedy_token_selection, scored_rows, token_length_normalized
+from ramet.runtime.protocol import OptionScore, TokenIds
+
+
+def option(ids: list[int], logprobs: list[float]) -> OptionScore:
+    return OptionScore(ids=TokenIds.of(ids), logprobs=tuple(logprobs), text="")
+
+
+rows = st.lists(
+    st.lists(st.floats(-20, 0), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5
+).map(tuple)
+
+
+@given(rows)
+def test_mean_decides(rows: tuple[tuple[float, ...], ...]) -> None:
+    means = [math.fsum(row) / len(row) for row in rows]
+    assert token_length_normalized(rows) == means.index(max(means))
+
+
+@given(rows)
+def test_greedy_keeps_the_highest_first_token(rows: tuple[tuple[float, ...], ...]) -> None:
+    winner = greedy_token_selection(rows)
+    assert rows[winner][0] == max(row[0] for row in rows)
+
+
+def test_greedy_goes_on_to_the_token_that_differs() -> None:
+    assert greedy_token_selection(((-1.0, -3.0), (-1.0, -2.0), (-5.0, 0.0))) == 1
+
+
+def test_ties_go_to_the_lowest_index() -> None:
+    tied = ((-1.0,), (-1.0, -1.0), (-1.0,))
+    assert token_length_normalized(tied) == 0
+    assert greedy_token_selection(tied) == 0
+
+
+def test_probability_one_counts() -> None:
+    assert token_length_normalized(((0.0, -4.0), (-2.5,))) == 0
+    assert token_length_normalized(((0.0,), (0.0, 0.0))) == 0
+
+
+@given(rows)
+def test_probabilities_are_the_softmax_of_sums(rows: tuple[tuple[float, ...], ...]) -> None:
+    options = [option([i, *[1] * (len(row) - 1)], list(row)) for i, row in enumerate(rows)]
+    decision = decide(token_length_normalized, options)
+    assert math.fsum(decision.probabilities) == pytest.approx(1)
+    weights = [math.exp(math.fsum(row)) for row in rows]
+    assert decision.probabilities == pytest.approx([w / math.fsum(weights) for w in weights])
+
+
+def test_option_that_all_others_begin_with_has_what_they_leave() -> None:
+    doe = math.log(0.25)
+    scored = scored_rows([option([], []), option([7], [doe]), option([7, 8], [doe, -0.1])])
+    assert scored[0] == pytest.approx((math.log(0.75),))
+
+
+def test_shorter_option_does_not_win_because_it_is_shorter() -> None:
+    likely, unlikely = math.log(0.9), math.log(0.1)
+    short, long = option([], []), option([7], [likely])
+    assert decide(token_length_normalized, [short, long]).index == 1
+    assert decide(token_length_normalized, [short, option([7], [unlikely])]).index == 0
+
+
+def test_impossible_tokens_stay_finite() -> None:
+    decision = decide(token_length_normalized, [option([1], [-math.inf]), option([2], [-1.0])])
+    assert decision.index == 1
+    assert all(math.isfinite(value) for row in decision.logprobs for value in row)
+
+
+def test_one_option_is_certain() -> None:
+    assert decide(greedy_token_selection, [option([], [])]).probabilities == (1.0,)
+
+
+def test_method_that_names_no_option_is_an_error(ramet_fake: object) -> None:
+    with pytest.raises(ValueError, match="not the index"):
+        decide(lambda rows: 5, [option([1], [-1.0])])
+
+
+def test_own_method_gets_all_rows() -> None:
+    @ramet.function
+    def last(s: ramet.ProgramState) -> None:
+        s += ramet.select("x", ["a", "b", "c"], choices_method=lambda rows: len(rows) - 1)
+
+    assert last(backend=ramet.Fake({"x": "a"}))["x"] == "c"

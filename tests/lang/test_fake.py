@@ -1,0 +1,228 @@
+"""The scripted backend."""
+
+import re
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import ramet
+from ramet import ProgramState
+from ramet.backends import Backend
+from ramet.errors import GenerationError
+from ramet.runtime.protocol import (
+    Accepted,
+    Event,
+    Failed,
+    Finished,
+    GenerateRequest,
+    Scored,
+    ScoreRequest,
+    Text,
+    TokenIds,
+)
+
+
+@ramet.function
+def ask(s: ProgramState, text: str = "q") -> None:
+    s += text + ramet.gen("x")
+
+
+@ramet.function
+def digits(s: ProgramState) -> None:
+    s += ramet.gen("x", regex="[0-9]+")
+
+
+@ramet.function
+def pick(s: ProgramState) -> None:
+    s += ramet.select("x", ["a", "b"])
+
+
+def test_fake_is_a_backend() -> None:
+    assert isinstance(ramet.Fake(), Backend)
+
+
+def test_text_function_and_pattern() -> None:
+    fake = ramet.Fake({re.compile("weather"): "sunny", re.compile("."): lambda p, n: f"{n} of {p}"})
+    assert ask("the weather", backend=fake)["x"] == "sunny"
+    assert ask("else", backend=fake)["x"] == "x of else"
+
+
+def test_name_comes_before_patterns() -> None:
+    assert ask(backend=ramet.Fake({re.compile("q"): "pattern", "x": "name"}))["x"] == "name"
+
+
+def test_list_is_consumed_per_state_and_never_by_arrival() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        for name in "abc":
+            s += ramet.gen("x")
+            s[name] = s["x"]
+
+    fake = ramet.Fake({"x": ["1", "2", "3"]})
+    states = program.run_batch([{}] * 20, backend=fake)
+    assert [[s[name] for name in "abc"] for s in states] == [["1", "2", "3"]] * 20
+
+
+def test_list_that_is_used_up_fails() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("x") + ramet.gen("x")
+
+    with pytest.raises(GenerationError, match="1 answers are scripted for 'x'"):
+        program(backend=ramet.Fake({"x": ["1"]}))
+
+
+def test_unscripted_gen_fails_by_name_and_says_how() -> None:
+    with pytest.raises(
+        GenerationError, match=r"'x' failed: no answer.*ramet\.Fake\(\{'x'"
+    ) as caught:
+        ask(backend=ramet.Fake({"y": "-"}))
+    assert caught.value.variable == "x"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ramet.errors.ContextLengthError("too long"), "too long"),
+        (ValueError("odd"), "ValueError: odd"),
+    ],
+)
+def test_exceptions_are_failures(error: Exception, message: str) -> None:
+    with pytest.raises(GenerationError, match=message) as caught:
+        ask(backend=ramet.Fake({"x": error}))
+    if isinstance(error, ramet.errors.RametError):
+        assert isinstance(caught.value.__cause__, type(error))
+
+
+def test_function_that_raises_is_a_failure() -> None:
+    with pytest.raises(GenerationError, match="ZeroDivisionError"):
+        ask(backend=ramet.Fake({"x": lambda p, n: 1 / 0}))
+
+
+def test_answer_that_is_no_text_is_a_failure() -> None:
+    with pytest.raises(GenerationError, match="not a string"):
+        ask(backend=ramet.Fake({"x": 3}))  # type: ignore[dict-item]
+
+
+def test_regex_is_checked() -> None:
+    assert digits(backend=ramet.Fake({"x": "12"}))["x"] == "12"
+    with pytest.raises(GenerationError, match="does not match the regex"):
+        digits(backend=ramet.Fake({"x": "12a"}))
+
+
+def test_option_is_checked() -> None:
+    with pytest.raises(GenerationError, match="none of the options"):
+        pick(backend=ramet.Fake({"x": "c"}))
+
+
+def test_no_tokens_give_no_text() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("x", 0)
+
+    state = program(backend=ramet.Fake({"x": "text"}))
+    assert state["x"] == ""
+    assert state.get_meta_info("x")["finish_reason"]["type"] == "length"
+
+
+def test_delay_holds_for_selects_too() -> None:
+    start = time.monotonic()
+    pick(backend=ramet.Fake({"x": "a"}, delay=0.1))
+    assert time.monotonic() - start >= 0.1
+
+
+@pytest.mark.parametrize("kwargs", [{"delay": -1}, {"stream_chunks": 0}])
+def test_arguments_are_checked(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(kwargs))):
+        ramet.Fake({}, **kwargs)
+    with pytest.raises(TypeError, match="answers"):
+        ramet.Fake("text")  # type: ignore[arg-type]
+
+
+def test_usage_counts_common_prefixes_as_cached() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += "12345678" + ramet.gen("x")
+        s += "ab" + ramet.gen("y")
+
+    state = program(backend=ramet.Fake({"x": "90", "y": "-"}))
+    assert state.get_meta_info("x")["cached_tokens"] == 0
+    assert state.get_meta_info("y")["cached_tokens"] == 10
+    assert state.get_meta_info("y")["computed_tokens"] == 2
+
+
+def test_same_prompt_again_computes_its_last_token() -> None:
+    fake = ramet.Fake({"x": "-"})
+    ask(backend=fake)
+    info = ask("q", backend=fake).get_meta_info("x")
+    assert (info["prompt_tokens"], info["cached_tokens"], info["computed_tokens"]) == (1, 0, 1)
+    fake.flush_cache()
+
+
+def test_events_of_a_request_are_accepted_then_one_end() -> None:
+    events: list[Event] = []
+    ended = threading.Event()
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, (Finished, Scored, Failed)):
+            ended.set()
+
+    fake = ramet.Fake({"x": "é!"})
+    prompt = (TokenIds.of([1, 2]), Text("ab"))
+    fake.submit(GenerateRequest(id="1", prompt=prompt, label="x"), on_event)
+    assert ended.wait(5)
+    accepted, finished = events
+    assert isinstance(accepted, Accepted)
+    assert (accepted.prefix_tokens, list(accepted.ids)) == (2, [97, 98])
+    assert isinstance(finished, Finished)
+    assert list(finished.ids) == list("é!".encode())
+
+
+def test_scores_begin_after_what_the_options_share() -> None:
+    events: list[Event] = []
+    ended = threading.Event()
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        ended.set()
+
+    options = ("app", "apt")
+    request = ScoreRequest(id="1", prompt=(Text("x"),), options=options, label="x")
+    ramet.Fake({"x": "apt"}).submit(request, on_event)
+    assert ended.wait(5)
+    (scored,) = events
+    assert isinstance(scored, Scored)
+    assert list(scored.trunk) == list(b"xap")
+    assert [list(option.ids) for option in scored.options] == [list(b"p"), list(b"t")]
+
+
+def test_aborting_twice_or_something_unknown_is_fine() -> None:
+    events: list[Event] = []
+    fake = ramet.Fake({"x": "-"}, delay=30)
+    fake.submit(GenerateRequest(id="1", prompt=(Text("a"),), label="x"), events.append)
+    fake.abort("1")
+    fake.abort("1")
+    fake.abort("unknown")
+    assert [event for event in events if isinstance(event, Failed)] == events[-1:]
+
+
+def test_roles_are_rendered_as_chatml() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.user("hi") + ramet.special("<|im_end|>") + "<|im_end|>"
+        s += ramet.gen("x")
+
+    fake = ramet.Fake({"x": "-"})
+    text = program(backend=fake).text()
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_end|><|im_end|>-"
+
+
+def test_no_thread_is_left_when_nothing_is_to_be_done() -> None:
+    ask(backend=ramet.Fake({"x": "-"}))
+    end = time.monotonic() + 5
+    while any(t.name == "ramet-fake" for t in threading.enumerate()) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(t.name == "ramet-fake" for t in threading.enumerate())
