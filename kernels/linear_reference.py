@@ -1,0 +1,118 @@
+"""Matrix products whose rows have the same bits whatever the number of rows.
+
+A BLAS library picks its kernel by the number of rows, and another kernel may add in another
+order. Two things keep the rows equal: inputs are padded to row counts of which it is known that
+they give what tiles of 16 rows give (tried at load on the weight itself), and a weight for which
+even multiples of 16 rows differ is multiplied tile by tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+TILE_ROWS = 16
+SMALL_ROWS = (1, 2, 4, 8)  # counts below a tile that are tried
+LARGE_ROWS = (2 * TILE_ROWS, 3 * TILE_ROWS)  # counts that stand for all multiples of a tile
+BIG_WEIGHT = 1 << 24  # entries; fewer counts are tried on such a weight: a head takes long
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Row counts at which one shape of weight gives the bits of 16-row tiles."""
+
+    small: tuple[int, ...]  # below 16, ascending
+    tiled: bool  # multiples of 16 differ: multiply tile by tile
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """A weight [out, in], its bias, and the row counts that are safe for it."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    checked: dict[int, RowCounts]  # by number of threads; shared by weights of one shape
+
+    @property
+    def rows(self) -> RowCounts:
+        """The safe row counts under the present number of threads, found at first need."""
+        threads = torch.get_num_threads()
+        counts = self.checked.get(threads)
+        if counts is None:
+            counts = self.checked[threads] = _check_rows(self.weight)
+        return counts
+
+
+_checked: dict[tuple[object, ...], dict[int, RowCounts]] = {}
+
+
+def pack_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
+    """Prepare a weight [out, in]; see `ops.pack_linear`."""
+    weight = weight.contiguous()
+    key = (tuple(weight.shape), weight.dtype, str(weight.device))
+    packed = PackedLinear(weight, bias, _checked.setdefault(key, {}))
+    _ = packed.rows  # checked now, so that no step has to
+    return packed
+
+
+def pack_head(weight: torch.Tensor) -> PackedLinear:
+    """Prepare the head; see `ops.pack_head`.
+
+    Torch's bfloat16 product rounds its result to bfloat16: logits near 20 would be multiples of
+    1/8, and most choices between near equals ties. So the head is kept in float32.
+    """
+    return pack_linear(weight.float(), None)
+
+
+def logits(head: PackedLinear, hidden: torch.Tensor) -> torch.Tensor:
+    """Return float32 logits; see `ops.logits`."""
+    return linear(head, hidden)
+
+
+@torch.inference_mode()
+def _check_rows(weight: torch.Tensor) -> RowCounts:
+    small: tuple[int, ...] = SMALL_ROWS
+    large: tuple[int, ...] = LARGE_ROWS
+    if weight.numel() > BIG_WEIGHT:
+        small, large = (SMALL_ROWS[0], SMALL_ROWS[-1]), LARGE_ROWS[:1]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(max(large), weight.shape[1], generator=generator)
+    x = x.to(weight.device, weight.dtype)
+    expected = torch.cat([functional.linear(tile, weight) for tile in torch.split(x, TILE_ROWS)])
+
+    def same(rows: int) -> bool:
+        return torch.equal(functional.linear(x[:rows], weight), expected[:rows])
+
+    return RowCounts(
+        small=tuple(rows for rows in small if same(rows)),
+        tiled=not all(same(rows) for rows in large),
+    )
+
+
+def padded_rows(packed: Sequence[PackedLinear], rows: int) -> int:
+    """Return the smallest safe row count ≥ `rows`; see `ops.padded_rows`."""
+    if rows < TILE_ROWS:
+        for small in SMALL_ROWS:
+            if rows <= small and all(small in one.rows.small for one in packed):
+                return small
+    return -(-rows // TILE_ROWS) * TILE_ROWS
+
+
+def linear(packed: PackedLinear, x: torch.Tensor) -> torch.Tensor:
+    """Multiply x [rows, in]; see `ops.linear`."""
+    rows = x.shape[0]
+    padded = padded_rows((packed,), rows)
+    if padded != rows:
+        x = functional.pad(x, (0, 0, 0, padded - rows))
+    if packed.rows.tiled and padded > TILE_ROWS:
+        y = torch.cat(
+            [functional.linear(tile, packed.weight) for tile in torch.split(x, TILE_ROWS)]
+        )
+    else:
+        y = functional.linear(x, packed.weight)
+    if padded != rows:
+        y = y[:rows]
+    return y if packed.bias is None else y + packed.bias

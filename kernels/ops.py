@@ -1,0 +1,214 @@
+"""The operations that models and the sampler are made of: the only door to the kernels.
+
+Each op takes `implementation=` (a name of `implementations()`); without it the reference runs,
+which is plain torch for any device and the definition of correct. Every op is batch-invariant:
+what it gives for a row, token or sequence has the same bits whatever else is in the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import torch
+
+from . import attention_reference, linear_reference, reference
+from .attention_reference import AttentionPlan, KVCache, KVShape, SequenceLayout
+from .linear_reference import PackedLinear
+
+__all__ = [
+    "AttentionPlan",
+    "KVCache",
+    "KVShape",
+    "PackedLinear",
+    "SequenceLayout",
+    "allocate_kv",
+    "attention",
+    "copy_kv",
+    "gelu_mul",
+    "gumbel_noise",
+    "implementations",
+    "linear",
+    "log_softmax_gather",
+    "logits",
+    "pack_head",
+    "pack_linear",
+    "padded_rows",
+    "plan_attention",
+    "rms_norm",
+    "rotary",
+    "silu_mul",
+    "store_kv",
+]
+
+_ATTENTION: dict[str, ModuleType] = {"reference": attention_reference}
+_LINEAR: dict[str, ModuleType] = {"reference": linear_reference}
+_ELEMENTWISE: dict[str, ModuleType] = {"reference": reference}
+
+
+def implementations() -> tuple[str, ...]:
+    """Return the names that `implementation=` takes."""
+    return tuple(_ELEMENTWISE)
+
+
+def _pick(table: dict[str, ModuleType], implementation: str | None) -> ModuleType:
+    name = implementation or "reference"
+    if name not in table:
+        raise ValueError(f"unknown implementation {name!r}; there are {', '.join(table)}")
+    return table[name]
+
+
+def allocate_kv(
+    shape: KVShape, dtype: torch.dtype, device: str = "cpu", *, implementation: str | None = None
+) -> KVCache:
+    """Return the KV of `shape.num_slots` tokens, zeroed; slot 0 is padding beside them."""
+    cache: KVCache = _pick(_ATTENTION, implementation).allocate_kv(shape, dtype, device)
+    return cache
+
+
+def store_kv(
+    cache: KVCache,
+    layer: int,
+    slots: torch.Tensor,
+    kv: tuple[torch.Tensor, torch.Tensor],
+    *,
+    implementation: str | None = None,
+) -> None:
+    """Write keys and values [T, kv heads, head_dim] to `slots` [T], rounded to the cache dtype."""
+    _pick(_ATTENTION, implementation).store_kv(cache, layer, slots, kv)
+
+
+def copy_kv(
+    cache: KVCache, src: torch.Tensor, dst: torch.Tensor, *, implementation: str | None = None
+) -> None:
+    """Copy the KV of slots `src` to slots `dst` in every layer."""
+    _pick(_ATTENTION, implementation).copy_kv(cache, src, dst)
+
+
+def plan_attention(
+    cache: KVCache, layout: SequenceLayout, *, implementation: str | None = None
+) -> AttentionPlan:
+    """Return the index tensors that `attention` needs; built once per step for all layers."""
+    plan: AttentionPlan = _pick(_ATTENTION, implementation).plan_attention(cache, layout)
+    return plan
+
+
+def attention(
+    cache: KVCache,
+    layer: int,
+    query: torch.Tensor,
+    plan: AttentionPlan,
+    *,
+    implementation: str | None = None,
+) -> torch.Tensor:
+    """Attend `query` [rows, heads, head_dim] (float32, already scaled) to the cache, causally.
+
+    Keys and values come from the cache only, so those of the new tokens are stored before.
+    Returns [rows, heads · head_dim] in float32; rows past the planned tokens are meaningless.
+    """
+    result: torch.Tensor = _pick(_ATTENTION, implementation).attention(cache, layer, query, plan)
+    return result
+
+
+def pack_linear(
+    weight: torch.Tensor, bias: torch.Tensor | None = None, *, implementation: str | None = None
+) -> PackedLinear:
+    """Prepare a weight [out, in] and find the row counts at which its product is invariant."""
+    packed: PackedLinear = _pick(_LINEAR, implementation).pack_linear(weight, bias)
+    return packed
+
+
+def pack_head(weight: torch.Tensor, *, implementation: str | None = None) -> PackedLinear:
+    """Prepare the weight [vocabulary, hidden] of the layer that makes logits; see `logits`."""
+    packed: PackedLinear = _pick(_LINEAR, implementation).pack_head(weight)
+    return packed
+
+
+def logits(
+    head: PackedLinear, hidden: torch.Tensor, *, implementation: str | None = None
+) -> torch.Tensor:
+    """Return float32 logits [rows, vocabulary] of float32 hidden rows, never rounded to less."""
+    result: torch.Tensor = _pick(_LINEAR, implementation).logits(head, hidden)
+    return result
+
+
+def padded_rows(packed: Sequence[PackedLinear], rows: int) -> int:
+    """Return the smallest row count ≥ `rows` at which none of `packed` has to pad its input."""
+    return linear_reference.padded_rows(packed, rows)
+
+
+def linear(
+    packed: PackedLinear, x: torch.Tensor, *, implementation: str | None = None
+) -> torch.Tensor:
+    """Return x · weightᵀ + bias for x [rows, in]."""
+    result: torch.Tensor = _pick(_LINEAR, implementation).linear(packed, x)
+    return result
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    dtype: torch.dtype = torch.float32,
+    *,
+    implementation: str | None = None,
+) -> torch.Tensor:
+    """Return x / root-mean-square(x) · weight over the last dimension, computed in float32."""
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).rms_norm(x, weight, eps, dtype)
+    return result
+
+
+def rotary(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, implementation: str | None = None
+) -> torch.Tensor:
+    """Rotate x [rows, heads, head_dim] (float32), halves paired, by tables [rows, 1, head_dim].
+
+    The first half of `sin` is negated, so that the result is x · cos + swap(x) · sin.
+    """
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).rotary(x, cos, sin)
+    return result
+
+
+def silu_mul(gate_up: torch.Tensor, *, implementation: str | None = None) -> torch.Tensor:
+    """Return silu(gate) · up for gate and up side by side in the last dimension."""
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).silu_mul(gate_up)
+    return result
+
+
+def gelu_mul(gate_up: torch.Tensor, *, implementation: str | None = None) -> torch.Tensor:
+    """Return gelu(gate) · up, with the tanh form of gelu."""
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).gelu_mul(gate_up)
+    return result
+
+
+def log_softmax_gather(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    ids: torch.Tensor,
+    *,
+    implementation: str | None = None,
+) -> torch.Tensor:
+    """Return log_softmax(logits)[rows[i], ids[i]] for every i, in float64.
+
+    The vocabulary is reduced in pieces; no [rows, vocabulary] result is ever made.
+    """
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).log_softmax_gather(logits, rows, ids)
+    return result
+
+
+def gumbel_noise(
+    seed: int,
+    position: int,
+    ids: torch.Tensor | int,
+    *,
+    device: str = "cpu",
+    implementation: str | None = None,
+) -> torch.Tensor:
+    """Return the standard Gumbel noise of vocabulary ids (an int n stands for 0 … n-1), float64.
+
+    A pure function of (seed, position, id), whatever else is asked for.
+    """
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).gumbel_noise(
+        seed, position, ids, device
+    )
+    return result
