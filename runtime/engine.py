@@ -1,0 +1,199 @@
+"""Engine: a model and its scheduler on a thread of their own, answering requests by events."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from threading import Lock
+
+from .config import EngineConfig
+from .engine_loop import EngineLoop
+from .generation import Generation, Limits
+from .job import Job, Ticket
+from .kv_memory import KVMemory
+from .prompt import PromptEncoder
+from .protocol import (
+    Accepted,
+    EngineClosedError,
+    ErrorCode,
+    Event,
+    Failed,
+    GenerateRequest,
+    InvalidRequestError,
+    RametError,
+    Request,
+    ScoreRequest,
+    Segment,
+    code_of_error,
+)
+from .scheduler import Scheduler
+from .scoring import Scoring
+from .step import Runner
+
+CLOSE_SECONDS = 2.0
+_CLOSED = "the engine is closed: start another"
+_FORKED = (
+    "this engine belongs to the parent process and cannot be used after os.fork(): start one in "
+    "the child"
+)
+
+
+class Engine:
+    """Answers requests with events. Any thread may call any method.
+
+    `on_event` runs on the engine's thread, except for `Accepted` and for requests that are
+    refused, where it runs inside `submit`: it must return quickly. One that raises is logged and
+    ends its own request only.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        prompts: PromptEncoder,
+        config: EngineConfig,
+        *,
+        model_info: dict[str, object],
+    ) -> None:
+        """`model_info` is JSON-safe, goes into `info()`, and holds `context_length`."""
+        self._prompts = prompts
+        self._tokenizer = prompts.tokenizer
+        self._model_info = model_info
+        self._pid = os.getpid()
+        self._arrivals = count()
+        self._ids: set[str] = set()
+        self._ids_lock = Lock()
+        self._limits = Limits(
+            _context_length(config, int(str(model_info["context_length"]))),
+            runner.num_slots,
+            prompts.stop_ids,
+        )
+        scheduler = Scheduler(
+            KVMemory(runner.num_slots, enable_radix_cache=config.enable_radix_cache),
+            max_running_requests=config.max_running_requests,
+            chunked_prefill_size=config.chunked_prefill_size,
+        )
+        self._loop = EngineLoop(runner, scheduler)
+        # The loop's thread holds no reference to the engine: one that is dropped closes, and so
+        # does one that is alive when the interpreter exits.
+        self._closing = weakref.finalize(self, _close, self._loop, self._pid)
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Engine:
+        """Load the model of `config` and start an engine on it.
+
+        Raises:
+            ModelError: the model cannot be found, downloaded or read.
+        """
+        from .loading import load_engine_parts
+
+        runner, prompts, model_info = load_engine_parts(config)
+        return cls(runner, prompts, config, model_info=model_info)
+
+    def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
+        """Encode and queue a request; the answer is events, the last one terminal.
+
+        A request that cannot be served gets `Failed`; nothing is raised.
+        """
+        if os.getpid() != self._pid:
+            on_event(_failed(request, ErrorCode.ENGINE_CLOSED, _FORKED))
+            return
+        with self._ids_lock:
+            is_taken = request.id in self._ids
+            self._ids.add(request.id)
+        if is_taken:
+            message = f"a request with the id {request.id!r} is under way: ids must be unique"
+            on_event(_failed(request, ErrorCode.INVALID_REQUEST, message))
+            return
+        ticket = Ticket.of(request, on_event, next(self._arrivals))
+        ticket.on_end = partial(self._ids.discard, request.id)
+        self._loop.expect(request.id)
+        job: Job | None = None
+        try:
+            job = self._job(request, ticket)
+        except RametError as error:
+            ticket.fail(code_of_error(error), str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            message = f"the request could not be encoded: {type(error).__name__}: {error}"
+            ticket.fail(ErrorCode.INTERNAL, message)
+        finally:
+            is_queued = self._loop.deliver(request.id, job)
+        if not is_queued:
+            ticket.fail(ErrorCode.ENGINE_CLOSED, _CLOSED)
+
+    def abort(self, request_id: str) -> None:
+        """End a request with `Failed(CANCELLED)`, unless it has ended; may be repeated."""
+        if os.getpid() == self._pid:
+            self._loop.abort(request_id)
+
+    def render(self, segments: tuple[Segment, ...]) -> str:
+        """Return the prompt text that the model would see."""
+        self._check_process()
+        return self._prompts.render(segments)
+
+    def info(self) -> dict[str, object]:
+        """Return what is running here: model, sizes, load, counters. JSON-safe."""
+        self._check_process()
+        return {
+            **self._model_info,
+            "context_length": self._limits.context_length,
+            "num_slots": self._limits.num_slots,
+            "pid": self._pid,
+            "process": "thread",
+            **self._loop.info(),
+        }
+
+    def flush_cache(self) -> bool:
+        """Forget every cached prefix; False, and nothing happens, while a request is under way."""
+        self._check_process()
+        return self._loop.flush_cache()
+
+    def close(self) -> None:
+        """End every request with `Failed(ENGINE_CLOSED)` and stop, within two seconds."""
+        if os.getpid() == self._pid:
+            self._closing()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise EngineClosedError(_FORKED)
+
+    def _job(self, request: Request, ticket: Ticket) -> Job:
+        """Encode `request`, say what its prompt is, and return it as a job."""
+        encoded = self._prompts.encode(request.prompt)
+        job: Job
+        match request:
+            case GenerateRequest():
+                job = Generation(request, ticket, encoded.ids, self._tokenizer, self._limits)
+            case ScoreRequest():
+                options = self._prompts.encode_options(request.prompt, request.options)
+                scoring = Scoring(request, ticket, encoded, options, self._tokenizer)
+                scoring.check(self._limits)
+                job = scoring
+        ticket.emit(
+            Accepted(
+                request_id=request.id,
+                prefix_tokens=encoded.prefix_tokens,
+                ids=encoded.ids[encoded.prefix_tokens :],
+                warnings=encoded.warnings,
+            )
+        )
+        return job
+
+
+def _close(loop: EngineLoop, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has the object, but not the thread
+        loop.close(CLOSE_SECONDS)
+
+
+def _context_length(config: EngineConfig, of_model: int) -> int:
+    if config.context_length is not None and config.context_length > of_model:
+        raise InvalidRequestError(
+            f"context_length={config.context_length} is more than the model's own {of_model}"
+        )
+    return config.context_length or of_model
+
+
+def _failed(request: Request, code: ErrorCode, message: str) -> Failed:
+    return Failed(request_id=request.id, code=code, message=message)

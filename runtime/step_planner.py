@@ -1,0 +1,179 @@
+"""StepPlanner: which positions of which sequences run next, under one token budget per step."""
+
+from __future__ import annotations
+
+import logging
+
+from .admission import Reserve
+from .batch import Chunk
+from .counters import Counters
+from .kv_memory import KVMemory
+from .protocol import Usage
+from .sequence import Sequence
+from .waiting_queue import WaitingQueue, has_leader
+
+_log = logging.getLogger("ramet.engine")
+
+
+class StepPlanner:
+    """Decodes first, then prefills that are under way, then new ones from the queue.
+
+    `running` holds the sequences that have KV, `waiting` the others.
+    """
+
+    def __init__(
+        self,
+        memory: KVMemory,
+        counters: Counters,
+        *,
+        max_running_requests: int,
+        chunked_prefill_size: int,
+    ) -> None:
+        self.running: dict[Sequence, None] = {}
+        self.waiting = WaitingQueue()
+        self.reserve = Reserve()
+        self._memory = memory
+        self._counters = counters
+        self._max_running = max_running_requests
+        self._token_budget = chunked_prefill_size
+
+    def next_chunks(self) -> list[Chunk]:
+        """Return what runs next. A sequence whose step raised runs alone, before all others.
+
+        Sequences admitted with nothing left to compute are in `running` and in no chunk.
+        """
+        suspect = next((s for s in self.running if s.is_suspect), None)
+        if suspect is not None:
+            return [self._chunk(suspect, self._token_budget)]
+        self._make_room()
+        chunks: list[Chunk] = []
+        budget = self._continue_running(chunks)
+        self._admit(chunks, budget)
+        self._log_prefill(chunks)
+        return chunks
+
+    def has_room_for(self, sequence: Sequence) -> bool:
+        """True if `sequence`, which has its KV, may go on running."""
+        return len(self.running) < self._max_running and self._fits(sequence)
+
+    def on_admission(self, sequence: Sequence, num_matched: int) -> None:
+        """Count `sequence` in the usage, the first time only."""
+        sequence.num_matched = num_matched
+        sequence.prefill_end = sequence.num_ids
+        sequence.job.ticket.start()
+        if sequence.was_admitted:
+            return
+        sequence.was_admitted = True
+        length = sequence.num_ids - sequence.count_from
+        cached = max(num_matched - sequence.count_from, 0)
+        usage = Usage(
+            prompt_tokens=length,
+            cached_tokens=cached,
+            computed_tokens=length - cached,
+            recomputed_tokens=max(num_matched - sequence.num_computed, 0),
+        )
+        sequence.job.ticket.usage += usage
+        self._counters.usage += usage
+
+    def _make_room(self) -> None:
+        """Retract the latest sequences until every other one has a slot for its next token."""
+        while True:
+            needed = sum(max(s.num_ids - s.num_slots, 0) for s in self.running)
+            if needed <= self._memory.num_available:
+                return
+            self._retract(max(self.running, key=lambda s: s.order[1:]))
+
+    def _retract(self, sequence: Sequence) -> None:
+        """Send `sequence` back to the queue; it resumes with the same ids."""
+        del self.running[sequence]
+        self._memory.release(sequence, keep=True)
+        self.waiting.add(sequence)
+        self.reserve.on_retraction()
+        self._counters.num_retractions += 1
+
+    def _continue_running(self, chunks: list[Chunk]) -> int:
+        """Add what is under way; return the budget that is left.
+
+        Where the budget does not reach everyone, those who ran go to the end.
+        """
+        budget = self._token_budget
+        for sequence in sorted(self.running, key=lambda s: s.num_pending > 1):
+            if budget == 0:
+                for chunk in chunks:
+                    self.running[chunk.sequence] = self.running.pop(chunk.sequence)
+                break
+            self._memory.reserve(sequence, sequence.num_ids)
+            chunks.append(self._chunk(sequence, budget))
+            budget -= chunks[-1].end - chunks[-1].start
+        return budget
+
+    def _chunk(self, sequence: Sequence, budget: int) -> Chunk:
+        start = sequence.num_computed
+        chunk = Chunk(sequence, start, min(sequence.num_ids, start + budget))
+        if chunk.is_last and chunk.is_prefill and not sequence.is_suspect:
+            self._join_twins(chunk)
+        return chunk
+
+    def _join_twins(self, chunk: Chunk) -> None:
+        """Let waiting sequences with the same ids share the chunk's last logit row."""
+        if self._memory.enable_radix_cache:
+            chunk.twins = self.waiting.twins_of(chunk.sequence)
+            for twin in chunk.twins:
+                self.waiting.remove(twin)
+
+    def _admit(self, chunks: list[Chunk], budget: int) -> None:
+        if not budget or not self.waiting or len(self.running) >= self._max_running:
+            return
+        leaders = [s for s in self.running if s.num_pending > 1]
+        joined: set[Sequence] = {twin for chunk in chunks for twin in chunk.twins}
+        for sequence in self.waiting.next_first(self._memory):
+            if not budget or len(self.running) >= self._max_running:
+                return
+            if sequence in joined or has_leader(sequence, leaders, self._memory):
+                continue
+            if not self._take_in(sequence):
+                return
+            if not sequence.num_pending:
+                continue
+            chunk = self._chunk(sequence, budget)
+            chunks.append(chunk)
+            joined.update(chunk.twins)
+            budget -= chunk.end - chunk.start
+            if sequence.num_pending > 1:
+                leaders.append(sequence)
+
+    def _take_in(self, sequence: Sequence) -> bool:
+        """Give `sequence` its cached prefix and slots for the rest; False if there are too few."""
+        num_matched = self._memory.attach(sequence, sequence.logits_from)
+        if not self._fits(sequence):
+            self._memory.release(sequence, keep=False)
+            return False
+        self._memory.reserve(sequence, sequence.num_ids)
+        self.waiting.remove(sequence)
+        self.running[sequence] = None
+        self.on_admission(sequence, num_matched)
+        return True
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """True if the pool has room for its ids and for what may be generated.
+
+        A lone sequence always fits: it was refused at the door if it never could.
+        """
+        missing = sequence.num_ids - sequence.num_slots
+        if self.running:
+            missing += self.reserve.tokens((sequence, *self.running))
+        return missing <= self._memory.num_available
+
+    def _log_prefill(self, chunks: list[Chunk]) -> None:
+        if not _log.isEnabledFor(logging.DEBUG):
+            return
+        prefill = [chunk for chunk in chunks if chunk.is_prefill]
+        if prefill:
+            _log.debug(
+                "prefill: %d sequences with %d new tokens and %d cached; %d decode, %d wait",
+                len(prefill),
+                sum(c.end - c.start for c in prefill),
+                sum(c.start for c in prefill if c.start <= c.sequence.num_matched),
+                len(chunks) - len(prefill),
+                len(self.waiting),
+            )
