@@ -106,7 +106,9 @@ class _Tile:
 def allocate_kv(shape: KVShape, dtype: torch.dtype, device: str) -> KVCache:
     """Allocate the cache; see `ops.allocate_kv`."""
     size = (shape.num_layers, 2, shape.num_kv_heads, 1 + shape.num_slots, shape.head_dim)
-    return KVCache(shape, torch.zeros(size, dtype=dtype, device=device))
+    data = torch.empty(size, dtype=dtype, device=device)  # zeros would touch all of the memory
+    data[..., 0, :] = 0  # the padding
+    return KVCache(shape, data)
 
 
 def store_kv(

@@ -61,7 +61,7 @@ def _pick(table: dict[str, ModuleType], implementation: str | None) -> ModuleTyp
 def allocate_kv(
     shape: KVShape, dtype: torch.dtype, device: str = "cpu", *, implementation: str | None = None
 ) -> KVCache:
-    """Return the KV of `shape.num_slots` tokens, zeroed; slot 0 is padding beside them."""
+    """Return the KV of `shape.num_slots` tokens, as memory holds it; slot 0 is zero padding."""
     cache: KVCache = _pick(_ATTENTION, implementation).allocate_kv(shape, dtype, device)
     return cache
 
