@@ -8,7 +8,7 @@ even multiples of 16 rows differ is multiplied tile by tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,10 +30,14 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class PackedLinear:
-    """A weight [out, in], its bias, and the row counts that are safe for it."""
+    """A weight [out, in], its bias, and the row counts that are safe for it.
+
+    `multiply(x, weight)` is x · weightᵀ; only it knows how `weight` lies in memory.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     checked: dict[int, RowCounts]  # by number of threads; shared by weights of one shape
 
     @property
@@ -42,7 +46,7 @@ class PackedLinear:
         threads = torch.get_num_threads()
         counts = self.checked.get(threads)
         if counts is None:
-            counts = self.checked[threads] = _check_rows(self.weight)
+            counts = self.checked[threads] = _check_rows(self)
         return counts
 
 
@@ -51,29 +55,28 @@ _checked: dict[tuple[object, ...], dict[int, RowCounts]] = {}
 
 def pack_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
     """Prepare a weight [out, in]; see `ops.pack_linear`."""
-    weight = weight.contiguous()
-    key = (tuple(weight.shape), weight.dtype, str(weight.device))
-    packed = PackedLinear(weight, bias, _checked.setdefault(key, {}))
+    return checked_linear(weight.contiguous(), bias, _multiply)
+
+
+def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return functional.linear(x, weight)
+
+
+def checked_linear(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> PackedLinear:
+    """Return the weight with its safe row counts under `multiply`."""
+    key = (multiply, tuple(weight.shape), weight.dtype, str(weight.device))
+    packed = PackedLinear(weight, bias, multiply, _checked.setdefault(key, {}))
     _ = packed.rows  # checked now, so that no step has to
     return packed
 
 
-def pack_head(weight: torch.Tensor) -> PackedLinear:
-    """Prepare the head; see `ops.pack_head`.
-
-    Torch's bfloat16 product rounds its result to bfloat16: logits near 20 would be multiples of
-    1/8, and most choices between near equals ties. So the head is kept in float32.
-    """
-    return pack_linear(weight.float(), None)
-
-
-def logits(head: PackedLinear, hidden: torch.Tensor) -> torch.Tensor:
-    """Return float32 logits; see `ops.logits`."""
-    return linear(head, hidden)
-
-
 @torch.inference_mode()
-def _check_rows(weight: torch.Tensor) -> RowCounts:
+def _check_rows(packed: PackedLinear) -> RowCounts:
+    weight, multiply = packed.weight, packed.multiply
     small: tuple[int, ...] = SMALL_ROWS
     large: tuple[int, ...] = LARGE_ROWS
     if weight.numel() > BIG_WEIGHT:
@@ -81,10 +84,10 @@ def _check_rows(weight: torch.Tensor) -> RowCounts:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(max(large), weight.shape[1], generator=generator)
     x = x.to(weight.device, weight.dtype)
-    expected = torch.cat([functional.linear(tile, weight) for tile in torch.split(x, TILE_ROWS)])
+    expected = torch.cat([multiply(tile, weight) for tile in torch.split(x, TILE_ROWS)])
 
     def same(rows: int) -> bool:
-        return torch.equal(functional.linear(x[:rows], weight), expected[:rows])
+        return torch.equal(multiply(x[:rows], weight), expected[:rows])
 
     return RowCounts(
         small=tuple(rows for rows in small if same(rows)),
@@ -108,11 +111,10 @@ def linear(packed: PackedLinear, x: torch.Tensor) -> torch.Tensor:
     if padded != rows:
         x = functional.pad(x, (0, 0, 0, padded - rows))
     if packed.rows.tiled and padded > TILE_ROWS:
-        y = torch.cat(
-            [functional.linear(tile, packed.weight) for tile in torch.split(x, TILE_ROWS)]
-        )
+        tiles = torch.split(x, TILE_ROWS)
+        y = torch.cat([packed.multiply(tile, packed.weight) for tile in tiles])
     else:
-        y = functional.linear(x, packed.weight)
+        y = packed.multiply(x, packed.weight)
     if padded != rows:
         y = y[:rows]
     return y if packed.bias is None else y + packed.bias

@@ -1,8 +1,9 @@
 """The operations that models and the sampler are made of: the only door to the kernels.
 
-Each op takes `implementation=` (a name of `implementations()`); without it the reference runs,
-which is plain torch for any device and the definition of correct. Every op is batch-invariant:
-what it gives for a row, token or sequence has the same bits whatever else is in the call.
+Each op takes `implementation=`, a name of the tables below. The reference is plain torch for any
+device and the definition of correct; it runs where no other implementation is better. Every op is
+batch-invariant: what it gives for a row, token or sequence has the same bits whatever else is in
+the call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import ModuleType
 
 import torch
 
-from . import attention_reference, linear_reference, reference
+from . import attention_reference, linear_onednn, linear_reference, reference
 from .attention_reference import AttentionPlan, KVCache, KVShape, SequenceLayout
 from .linear_reference import PackedLinear
 
@@ -27,7 +28,6 @@ __all__ = [
     "copy_kv",
     "gelu_mul",
     "gumbel_noise",
-    "implementations",
     "linear",
     "log_softmax_gather",
     "logits",
@@ -42,13 +42,8 @@ __all__ = [
 ]
 
 _ATTENTION: dict[str, ModuleType] = {"reference": attention_reference}
-_LINEAR: dict[str, ModuleType] = {"reference": linear_reference}
+_LINEAR: dict[str, ModuleType] = {"reference": linear_reference, "onednn": linear_onednn}
 _ELEMENTWISE: dict[str, ModuleType] = {"reference": reference}
-
-
-def implementations() -> tuple[str, ...]:
-    """Return the names that `implementation=` takes."""
-    return tuple(_ELEMENTWISE)
 
 
 def _pick(table: dict[str, ModuleType], implementation: str | None) -> ModuleType:
@@ -113,23 +108,29 @@ def attention(
 def pack_linear(
     weight: torch.Tensor, bias: torch.Tensor | None = None, *, implementation: str | None = None
 ) -> PackedLinear:
-    """Prepare a weight [out, in] and find the row counts at which its product is invariant."""
+    """Prepare a weight [out, in] and find the row counts at which its product is invariant.
+
+    The choice of the implementation is made here, once per weight; by default "onednn" where it
+    supports the weight.
+    """
+    if implementation is None and linear_onednn.supports(weight):
+        implementation = "onednn"
     packed: PackedLinear = _pick(_LINEAR, implementation).pack_linear(weight, bias)
     return packed
 
 
 def pack_head(weight: torch.Tensor, *, implementation: str | None = None) -> PackedLinear:
-    """Prepare the weight [vocabulary, hidden] of the layer that makes logits; see `logits`."""
-    packed: PackedLinear = _pick(_LINEAR, implementation).pack_head(weight)
-    return packed
+    """Prepare the weight [vocabulary, hidden] of the layer that makes logits; see `logits`.
+
+    Torch's bfloat16 product rounds its result to bfloat16: logits near 20 would be multiples of
+    1/8, and most choices between near equals ties. So the head is kept in float32.
+    """
+    return pack_linear(weight.float(), implementation=implementation)
 
 
-def logits(
-    head: PackedLinear, hidden: torch.Tensor, *, implementation: str | None = None
-) -> torch.Tensor:
+def logits(head: PackedLinear, hidden: torch.Tensor) -> torch.Tensor:
     """Return float32 logits [rows, vocabulary] of float32 hidden rows, never rounded to less."""
-    result: torch.Tensor = _pick(_LINEAR, implementation).logits(head, hidden)
-    return result
+    return linear(head, hidden)
 
 
 def padded_rows(packed: Sequence[PackedLinear], rows: int) -> int:
@@ -137,12 +138,9 @@ def padded_rows(packed: Sequence[PackedLinear], rows: int) -> int:
     return linear_reference.padded_rows(packed, rows)
 
 
-def linear(
-    packed: PackedLinear, x: torch.Tensor, *, implementation: str | None = None
-) -> torch.Tensor:
+def linear(packed: PackedLinear, x: torch.Tensor) -> torch.Tensor:
     """Return x · weightᵀ + bias for x [rows, in]."""
-    result: torch.Tensor = _pick(_LINEAR, implementation).linear(packed, x)
-    return result
+    return linear_reference.linear(packed, x)
 
 
 def rms_norm(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from ramet.kernels import linear_reference, ops
+from ramet.kernels import linear_onednn, linear_reference, ops
 from ramet.kernels.philox import philox_4x32
 
 KNOWN_ANSWERS = (  # of Random123's kat_vectors
@@ -58,14 +59,17 @@ def test_noise_has_the_moments_of_the_gumbel_distribution() -> None:
     assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.03)
 
 
+@pytest.mark.parametrize("implementation", ["reference", "onednn"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("inputs", "outputs"), [(48, 96), (576, 960), (100, 33), (7, 5)])
 def test_linear_rows_have_the_same_bits_at_any_row_count(
-    dtype: torch.dtype, inputs: int, outputs: int, threads: int
+    dtype: torch.dtype, inputs: int, outputs: int, implementation: str, threads: int
 ) -> None:
+    if implementation == "onednn" and not linear_onednn.supports(torch.empty(1, 1, dtype=dtype)):
+        pytest.skip(f"oneDNN does not multiply {dtype} on this machine")
     weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
     x = torch.randn(130, inputs).to(dtype)
-    packed = ops.pack_linear(weight, bias)
+    packed = ops.pack_linear(weight, bias, implementation=implementation)
     expected = torch.cat([ops.linear(packed, tile) for tile in torch.split(x, 16)])
     for rows in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 130):
         assert torch.equal(ops.linear(packed, x[:rows]), expected[:rows])
@@ -75,9 +79,9 @@ def test_linear_rows_have_the_same_bits_at_any_row_count(
 
 
 def test_linear_of_a_shape_that_differs_by_rows_is_multiplied_in_tiles() -> None:
-    packed = ops.pack_linear(torch.randn(20, 30))
+    packed = ops.pack_linear(torch.randn(20, 30), implementation="reference")
     counts = linear_reference.RowCounts(small=(), tiled=True)
-    tiled = linear_reference.PackedLinear(packed.weight, None, dict.fromkeys(range(1, 65), counts))
+    tiled = replace(packed, checked=dict.fromkeys(range(1, 65), counts))
     x = torch.randn(70, 30)
     expected = torch.cat([functional.linear(t, packed.weight) for t in torch.split(x[:64], 16)])
     assert torch.equal(ops.linear(tiled, x)[:64], expected)
@@ -91,7 +95,7 @@ def test_row_check_says_tiled_where_the_product_depends_on_the_row_count(
         return x @ weight.T + (1e-3 if len(x) not in (4, 16) else 0.0)
 
     monkeypatch.setattr(functional, "linear", careless)
-    packed = ops.pack_linear(torch.randn(11, 13))
+    packed = ops.pack_linear(torch.randn(11, 13), implementation="reference")
     assert packed.rows == linear_reference.RowCounts(small=(4,), tiled=True)
 
 
