@@ -16,8 +16,8 @@ _OPS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supporte
 
 
 def supports(weight: torch.Tensor) -> bool:
-    """Return whether a weight can be packed: on the CPU, in a dtype that it multiplies."""
-    if weight.device.type != "cpu" or not torch._C._has_mkldnn:
+    """Return whether a weight on the CPU can be packed: in a dtype that it multiplies."""
+    if not torch._C._has_mkldnn:
         return False
     if not all(hasattr(torch.ops.mkldnn, name) for name in _OPS):
         return False

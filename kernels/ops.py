@@ -110,10 +110,11 @@ def pack_linear(
 ) -> PackedLinear:
     """Prepare a weight [out, in] and find the row counts at which its product is invariant.
 
-    The choice of the implementation is made here, once per weight; by default "onednn" where it
-    supports the weight.
+    The choice of the implementation is made here, once per weight; by default "onednn" on a CPU
+    where it supports the weight.
     """
-    if implementation is None and linear_onednn.supports(weight):
+    on_cpu = weight.device.type == "cpu"
+    if implementation is None and on_cpu and linear_onednn.supports(weight):
         implementation = "onednn"
     packed: PackedLinear = _pick(_LINEAR, implementation).pack_linear(weight, bias)
     return packed

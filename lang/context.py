@@ -60,7 +60,7 @@ def backend_in_force(named: object = None) -> Backend:
 
 def check_backend(backend: object) -> Backend:
     """Return `backend` if it is one."""
-    if not isinstance(backend, Backend):
+    if isinstance(backend, type) or not isinstance(backend, Backend):
         raise TypeError(
             f"{backend!r} is not a backend: give ramet.Engine(…), ramet.Fake(…) or an object with "
             "submit, abort, render, info and close"

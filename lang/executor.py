@@ -32,6 +32,7 @@ from .value import Value
 _log = logging.getLogger("ramet")
 _run_numbers = itertools.count(1)
 LONGEST_WAIT = 3600.0  # seconds; longer waits go round again
+MOST_NAMED = 5  # variables in a message
 SETTLE_SECONDS = 1.0  # for the backend to confirm that cancelled requests have ended
 
 
@@ -123,7 +124,7 @@ class Run:
         except KeyboardInterrupt:
             self.cancel(RequestCancelledError(f"{self.program} was interrupted"))
             raise
-        error = DeadlineError(f"{self.program} did not end within its time limit")
+        error = DeadlineError(self._too_late())
         self.cancel(error)
         with self.condition:
             ended = is_ready()
@@ -191,6 +192,15 @@ class Run:
             if stream.error is not None and not (unseen and stream.error_seen):
                 return stream.error
         return None
+
+    def _too_late(self) -> str:
+        with self.condition:
+            pending = dict.fromkeys(stream.pending for stream in self.root.all_streams())
+        names = [name for name in pending if name]
+        if len(names) > MOST_NAMED:
+            names[MOST_NAMED:] = ["…"]
+        waits = f", waiting for {', '.join(names)}" if names else ""
+        return f"{self.program} did not end within its time limit{waits}: allow more with timeout=…"
 
     def _adopt(self, run: Run) -> None:
         with self.condition:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ramet.runtime.protocol import (
     InvalidRequestError,
-    RametError,
     RequestCancelledError,
     SamplingOptions,
     SamplingParams,
@@ -262,13 +261,13 @@ class Program:
         return arguments
 
     def _stop(self, run: Run, error: BaseException) -> None:
-        """End what still runs, and say in the user's own exception where it came from."""
+        """End what still runs, and say in the exception where in the program it came from."""
         if isinstance(error, Exception):
             run.cancel(error)
         else:
             run.cancel(RequestCancelledError(f"{self.name} was interrupted"))
         run.settle()
-        if not isinstance(error, (RametError, KnownNothingError)):
+        if not isinstance(error, KnownNothingError):
             lines = [
                 frame.lineno
                 for frame in traceback.extract_tb(error.__traceback__)

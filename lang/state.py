@@ -14,6 +14,7 @@ from . import context, meta_info, transcript
 from .errors import (
     DeadlineError,
     ForkEndedError,
+    InvalidRequestError,
     RequestCancelledError,
     RoleOrderError,
     UndefinedVariableError,
@@ -80,7 +81,9 @@ class ProgramState:
     def fork(self, size: int = 1) -> ForkGroup:
         """Start `size` branches from here. Each sees the variables bound so far."""
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"fork needs a number of branches of at least 1, not {size!r}")
+            raise InvalidRequestError(
+                f"fork needs a number of branches of at least 1, not {size!r}"
+            )
         with self._run.condition:
             self._check_open()
             path = [(self._num_forks, index) for index in range(size)]

@@ -78,6 +78,14 @@ class Stream:
             self.tokens is not None and self._active is None and self.cursor == len(self.log)
         )
 
+    @property
+    def pending(self) -> str:
+        """The variable whose request is in flight and its line; empty where none is."""
+        if self._active is None:
+            return ""
+        node = self._active[1]
+        return f"{self.run.values[node.id].name!r} (line {node.line})"
+
     def append(self, node: Node) -> None:
         """Add a node and carry out what can be."""
         self.log.append(node)

@@ -123,8 +123,12 @@ class _Turns:
         if between is None:
             place = "as the first turn" if previous is None else f"after {previous!r}"
             refusal = self._refusals.get((previous, role), "it is not a role of the template")
+            advice = (
+                "put its text into the user's turn" if role == "system" else "reorder the turns"
+            )
             raise ChatTemplateError(
-                f"the model's chat template does not allow {role!r} {place}: {refusal}"
+                f"the model's chat template does not allow {role!r} {place}: {refusal}; {advice}, "
+                "or append plain text without roles"
             )
         return between if previous is None else between[len(self._suffixes[previous]) :]
 

@@ -92,6 +92,11 @@ class Engine:
         runner, prompts, model_info = load_engine_parts(config)
         return cls(runner, prompts, config, model_info=model_info)
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the engine takes no more requests."""
+        return self._loop.is_closed
+
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
         """Encode and queue a request; the answer is events, the last one terminal.
 

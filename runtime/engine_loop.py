@@ -41,6 +41,11 @@ class EngineLoop:
         self._thread = threading.Thread(target=self._run, name="ramet-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing is taken any more."""
+        return self._is_closing
+
     def expect(self, request_id: str) -> None:
         """Say that a request is coming: an abort until then is kept for it."""
         with self._changed:

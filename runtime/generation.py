@@ -32,7 +32,7 @@ class Limits:
     num_slots: int
     eos_ids: frozenset[int]
 
-    def check(self, num_tokens: int) -> None:
+    def check(self, num_tokens: int, what: str = "the prompt has") -> None:
         """Refuse a prompt that leaves no room for one more token.
 
         Raises:
@@ -40,12 +40,12 @@ class Limits:
         """
         if num_tokens + 1 > self.context_length:
             raise ContextLengthError(
-                f"the prompt has {num_tokens} tokens and the model's context is "
+                f"{what} {num_tokens} tokens and the model's context is "
                 f"{self.context_length}: shorten the prompt or use a model with a longer context"
             )
         if num_tokens + 1 > self.num_slots:
             raise ContextLengthError(
-                f"the prompt has {num_tokens} tokens and the KV pool {self.num_slots} slots: "
+                f"{what} {num_tokens} tokens and the KV pool {self.num_slots} slots: "
                 "shorten the prompt or raise max_total_tokens"
             )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from .protocol import InvalidRequestError
+
 _log = logging.getLogger("ramet.engine")
 
 SHARE_OF_MEMORY = 0.25
@@ -21,8 +23,17 @@ def plan_slots(kv_bytes_per_token: int, context_length: int, wanted: int | None 
 
     That is `wanted`, or else what fits a quarter of the available memory, at most 131,072. A
     pool that is smaller than the context is said so.
+
+    Raises:
+        InvalidRequestError: `wanted` needs more memory than the machine has.
     """
     available = available_bytes()
+    if wanted is not None and wanted * kv_bytes_per_token > psutil.virtual_memory().total:
+        raise InvalidRequestError(
+            f"max_total_tokens={wanted} needs {wanted * kv_bytes_per_token / 1e9:,.0f} GB of "
+            f"memory and this machine has {psutil.virtual_memory().total / 1e9:,.0f}, of which "
+            f"{available / 1e9:,.0f} are available: take fewer"
+        )
     slots = wanted
     if slots is None:
         slots = min(int(available * SHARE_OF_MEMORY) // kv_bytes_per_token, MAX_SLOTS)

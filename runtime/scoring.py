@@ -55,7 +55,9 @@ class Scoring:
 
     def check(self, limits: Limits) -> None:
         """Refuse options that do not fit the context or the pool."""
-        limits.check(max(len(ids) for ids in self._ids) - 1)
+        limits.check(
+            max(len(ids) for ids in self._ids) - 1, "the prompt and its longest option have"
+        )
 
     def ask(self, sequence: Sequence, position: int, row: int) -> Gather | None:
         """Gather the ids that follow `position` in the options."""

@@ -8,12 +8,17 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from itertools import count
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from . import protocol
+from .chat_template import ChatTemplate
 from .config import EngineConfig
+from .models import load_tokenizer
+from .prompt import PromptEncoder
 from .protocol import (
     EngineClosedError,
     EngineError,
@@ -66,6 +71,11 @@ class WorkerEngine:
         # Threads hold the link only: an engine that is dropped, or alive at exit, closes.
         self._closing = weakref.finalize(self, _close, self._link, self._pid)
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the engine was closed or its worker has ended."""
+        return self._link.is_ended
+
     def submit(self, request: Request, on_event: OnEvent) -> None:
         """Hand a request to the worker; the answer is events, the last one terminal."""
         if os.getpid() != self._pid:
@@ -80,9 +90,17 @@ class WorkerEngine:
             self._link.abort(request_id)
 
     def render(self, segments: tuple[Segment, ...]) -> str:
-        """Return the prompt text that the model would see."""
+        """Return the prompt text that the model would see.
+
+        The states of finished programs are rendered after the end of the worker, too.
+        """
         self._check_process()
-        return str(self._link.call("render", segments=to_json(segments)))
+        try:
+            return str(self._link.call("render", segments=to_json(segments)))
+        except EngineClosedError:
+            if "path" not in self._model_info:
+                raise
+            return self._prompts.render(segments)
 
     def info(self) -> dict[str, object]:
         """Return what is running in the worker. JSON-safe."""
@@ -106,6 +124,12 @@ class WorkerEngine:
         if os.getpid() == self._pid:
             self._closing()
 
+    @cached_property
+    def _prompts(self) -> PromptEncoder:
+        """The model's tokenizer and template, loaded in this process."""
+        tokenizer = load_tokenizer(Path(str(self._model_info["path"])))
+        return PromptEncoder(tokenizer, ChatTemplate.of(tokenizer))
+
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise EngineClosedError(_FORKED)
@@ -123,6 +147,10 @@ class _Link:
         self._end: str | None = None  # why no more can be asked
         self._thread = threading.Thread(target=self._read, name="ramet-worker", daemon=True)
         self._thread.start()
+
+    @property
+    def is_ended(self) -> bool:
+        return self._end is not None
 
     def submit(self, request: Request, on_event: OnEvent) -> None:
         with self._lock:

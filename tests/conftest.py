@@ -18,3 +18,14 @@ def seed() -> Iterator[int]:
         sys.modules["torch"].manual_seed(0)
     yield 0
     random.setstate(before)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Run the test with this number of torch threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)

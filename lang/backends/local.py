@@ -57,6 +57,11 @@ class Engine:
         """Return the model, its context length, its memory and counters, and where it runs."""
         return self._engine.info()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed or has ended by itself: a request then fails, start another."""
+        return bool(cast(Any, self._engine).is_closed)
+
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False while something runs."""
         return bool(cast(Any, self._engine).flush_cache())
@@ -78,11 +83,13 @@ class Engine:
 def default_engine() -> Engine:
     """Return the engine that runs where no backend is named; it starts once per process.
 
+    One that has ended, as when its worker was killed, is replaced by the next call.
+
     One line on stderr says which model it is and how to name another.
     """
     global _default
     with _default_lock:
-        if _default is None:
+        if _default is None or _default.is_closed:
             _default = Engine()
             print(_introduction(_default.info()), file=sys.stderr)
         return _default

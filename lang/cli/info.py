@@ -22,7 +22,12 @@ def show_info(options: Namespace, backend: Backend | None) -> int:
 
 
 def _lines(info: Mapping[str, object]) -> str:
-    flat = dict(_flat(info))
+    """Return a line for each entry, without what is empty or has counted nothing yet."""
+    flat = {
+        name: value
+        for name, value in _flat(info)
+        if isinstance(value, bool) or value not in (0, "", None, [])
+    }
     width = max(map(len, flat), default=0)
     return "\n".join(f"{name:<{width}}  {_readable(name, value)}" for name, value in flat.items())
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .decoder import Decoder
     from .weights import TensorSource
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["LoadedModel", "load_model", "load_tokenizer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def load_model(path: Path, *, dtype: str = "auto", device: str = "cpu") -> Loade
     path = Path(path)
     source = _open_source(path)
     network = Decoder(source.config, source, dtype=resolve_dtype(dtype, device), device=device)
-    tokenizer = _load_tokenizer(path)
+    tokenizer = load_tokenizer(path)
     if tokenizer.vocab_size > source.config.vocab_size:
         raise ModelFileError(
             f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model only "
@@ -82,7 +82,12 @@ def _open_source(path: Path) -> TensorSource:
     return GGUFSource(path)
 
 
-def _load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Load the tokenizer, with the chat template, of a .gguf file or a model folder.
+
+    Raises:
+        ModelFileError: a damaged or unsupported file, naming the part that is.
+    """
     from ..tokenizer import Tokenizer
 
     return Tokenizer.from_folder(path) if path.is_dir() else Tokenizer.from_gguf(path)

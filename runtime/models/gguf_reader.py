@@ -41,6 +41,12 @@ class _FastArrays(GGUFReader):  # type: ignore[misc]
         strings, end = _strings(memoryview(self.data), start, length)
         return end - orig_offs, [*head, *strings], list(range(2, 2 + length)), types
 
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        end = int(offset) + int(count) * np.dtype(dtype).itemsize
+        if end > len(self.data):
+            raise ValueError("it ends inside its metadata")
+        return super()._get(offset, dtype, count, override_order)
+
     def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
         needed = max((_tensor_end(field.parts) for field in fields), default=0) + start_offs
         if needed > len(self.data):
@@ -60,10 +66,10 @@ def _strings(data: memoryview, start: int, count: int) -> tuple[list[memoryview]
     length_at = struct.Struct("=Q").unpack_from
     strings = []
     for _ in range(count):
-        (length,) = length_at(data, start)
+        length = length_at(data, start)[0] if start + 8 <= len(data) else len(data)
         start += 8 + length
         if start > len(data):
-            raise ValueError(f"a string of {length} bytes reaches past the end of the file")
+            raise ValueError("it ends inside its metadata")
         strings.append(data[start - length : start])
     return strings, start
 
@@ -80,7 +86,7 @@ def open_gguf(path: Path) -> GGUFReader:
     size = path.stat().st_size
     try:
         return _FastArrays(path)
-    except (ValueError, KeyError, IndexError, OverflowError, struct.error) as error:
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise ModelFileError(
             f"{path} ({size:,} bytes) is not a whole GGUF file: {error}; "
             "it is truncated or damaged, fetch it again"

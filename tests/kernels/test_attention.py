@@ -1,6 +1,6 @@
 """Attention over the pool: the textbook result, with bits that no cutting or batching changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +13,6 @@ from torch.nn import functional
 from ramet.kernels import attention_reference, ops
 
 NUM_SLOTS = 800
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @dataclass

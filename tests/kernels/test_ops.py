@@ -1,7 +1,6 @@
 """Every op against its definition, and with the same bits whatever else is in the call."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,14 +20,6 @@ KNOWN_ANSWERS = (  # of Random123's kat_vectors
     ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
      "d16cfe09 94fdcceb 5001e420 24126ea1"),
 )  # fmt: skip
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def words(text: str) -> list[int]:

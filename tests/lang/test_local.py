@@ -20,6 +20,7 @@ def ask(s: ProgramState) -> None:
 class Started:
     """Stands for the runtime's engines: notes what it was started with."""
 
+    is_closed = False
     kinds: list[str] = []  # noqa: RUF012 emptied by the fixture
 
     def __init__(self, config: Any) -> None:
@@ -81,6 +82,17 @@ def test_default_engine_starts_once_and_says_so(
     assert error.count("\n") == 1
     assert "default model small, 135M parameters" in error
     assert "set_default_backend" in error
+
+
+def test_default_engine_that_has_ended_is_started_again(
+    kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask()
+    first = local.default_engine()
+    monkeypatch.setattr(first._engine, "is_closed", True, raising=False)
+    assert ask()["x"] == "-"
+    assert local.default_engine() is not first
+    assert len(kinds) == 2
 
 
 def test_engine_passes_everything_on(kinds: list[str]) -> None:

@@ -39,6 +39,12 @@ def test_time_limit_ends_the_run_and_its_requests(read: bool) -> None:
     assert fake.num_running == 0
 
 
+def test_time_limit_says_what_was_not_there() -> None:
+    fake = ramet.Fake(lambda p, n: "x", delay=30)
+    with pytest.raises(DeadlineError, match=r"^slow .*'x'"):
+        slow(backend=fake, timeout=0.05)
+
+
 def test_time_limit_is_a_timeout_error_and_holds_for_nested_programs() -> None:
     fake = ramet.Fake(lambda p, n: "x", delay=30)
     with pytest.raises(TimeoutError):

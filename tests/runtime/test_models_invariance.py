@@ -1,7 +1,5 @@
 """The same logits, bit for bit, however a sequence is batched and cut."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +11,6 @@ from tests.runtime.plans import Piece, logits_of, make_plan, whole
 
 LENGTHS = (190, 64, 65, 1, 17, 130)
 NUM_SLOTS = 1200
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
