@@ -11,10 +11,7 @@ from threading import Lock
 
 from .config import EngineConfig
 from .engine_loop import EngineLoop
-from .generation import Generation, Limits
-from .job import Job, Ticket
-from .kv_memory import KVMemory
-from .prompt import PromptEncoder
+from .prompts.prompt import PromptEncoder
 from .protocol import (
     Accepted,
     EngineClosedError,
@@ -29,8 +26,11 @@ from .protocol import (
     Segment,
     code_of_error,
 )
-from .scheduler import Scheduler
-from .scoring import Scoring
+from .scheduling.generation import Generation, Limits
+from .scheduling.job import Job, Ticket
+from .scheduling.kv_memory import KVMemory
+from .scheduling.scheduler import Scheduler
+from .scheduling.scoring import Scoring
 from .step import Runner
 
 CLOSE_SECONDS = 2.0

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, perf_counter
 
-from .batch import Batch
-from .job import Job
 from .protocol import EngineClosedError, ErrorCode
-from .scheduler import Scheduler
+from .scheduling.batch import Batch
+from .scheduling.job import Job
+from .scheduling.scheduler import Scheduler
 from .step import Runner, StepResult
 
 _log = logging.getLogger("ramet.engine")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from time import perf_counter
 
-from .chat_template import ChatTemplate
+from .cache.memory_plan import plan_slots
 from .config import EngineConfig
-from .memory_plan import plan_slots
 from .model_runner import ModelRunner, kv_bytes_per_token
 from .models import load_model
 from .models.locate import locate_model
-from .prompt import PromptEncoder
+from .prompts.chat_template import ChatTemplate
+from .prompts.prompt import PromptEncoder
 
 _log = logging.getLogger("ramet.engine")
 

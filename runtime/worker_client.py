@@ -15,10 +15,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from . import protocol
-from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .models import load_tokenizer
-from .prompt import PromptEncoder
+from .prompts.chat_template import ChatTemplate
+from .prompts.prompt import PromptEncoder
 from .protocol import (
     EngineClosedError,
     EngineError,

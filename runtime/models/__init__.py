@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..protocol import ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from ..tokenizer import Tokenizer
+    from ..prompts.tokenizer import Tokenizer
     from .config import ModelConfig
     from .decoder import Decoder
     from .weights import TensorSource
@@ -88,6 +88,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Raises:
         ModelFileError: a damaged or unsupported file, naming the part that is.
     """
-    from ..tokenizer import Tokenizer
+    from ..prompts.tokenizer import Tokenizer
 
     return Tokenizer.from_folder(path) if path.is_dir() else Tokenizer.from_gguf(path)

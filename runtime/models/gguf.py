@@ -13,9 +13,9 @@ import torch
 from gguf import GGMLQuantizationType as Quantization
 from gguf import quants
 
+from ..gguf_reader import metadata, open_gguf
 from ..protocol import ModelFileError
 from .config import ModelConfig, inverse_frequencies
-from .gguf_reader import metadata, open_gguf
 
 Array = npt.NDArray[np.float32]
 

@@ -16,11 +16,8 @@ from typing import cast
 
 import numpy as np
 
-from ramet.runtime.batch import Batch
-from ramet.runtime.generation import Generation, Limits
-from ramet.runtime.job import Ticket
-from ramet.runtime.kv_memory import KVMemory
-from ramet.runtime.prompt import EncodedPrompt, PromptEncoder
+from ramet.runtime.prompts.prompt import EncodedPrompt, PromptEncoder
+from ramet.runtime.prompts.tokenizer import Tokenizer
 from ramet.runtime.protocol import (
     Event,
     Failed,
@@ -34,10 +31,13 @@ from ramet.runtime.protocol import (
     Text,
     TokenIds,
 )
-from ramet.runtime.scheduler import Scheduler
-from ramet.runtime.scoring import Scoring
+from ramet.runtime.scheduling.batch import Batch
+from ramet.runtime.scheduling.generation import Generation, Limits
+from ramet.runtime.scheduling.job import Ticket
+from ramet.runtime.scheduling.kv_memory import KVMemory
+from ramet.runtime.scheduling.scheduler import Scheduler
+from ramet.runtime.scheduling.scoring import Scoring
 from ramet.runtime.step import StepPlan, StepResult
-from ramet.runtime.tokenizer import Tokenizer
 
 VOCAB_SIZE = 128
 EOS = 127

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from ramet.runtime import jinja_template
-from ramet.runtime.chat_template import ChatTemplate
+from ramet.runtime.prompts import jinja_template
+from ramet.runtime.prompts.chat_template import ChatTemplate
+from ramet.runtime.prompts.tokenizer import Tokenizer
 from ramet.runtime.protocol import ROLES, ChatTemplateError
-from ramet.runtime.tokenizer import Tokenizer
 
 from .tiny_tokenizers import write_gguf
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ramet.runtime import memory_plan
+from ramet.runtime.cache import memory_plan
+from ramet.runtime.cache.memory_plan import available_bytes, plan_slots
 from ramet.runtime.config import EngineConfig
-from ramet.runtime.memory_plan import available_bytes, plan_slots
 from ramet.runtime.protocol import InvalidRequestError
 
 

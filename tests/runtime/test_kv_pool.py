@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ramet.runtime.kv_pool import KVPool
+from ramet.runtime.cache.kv_pool import KVPool
 
 
 def test_slots_are_numbered_from_one() -> None:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.chat_template import ChatTemplate
-from ramet.runtime.prompt import PromptEncoder
+from ramet.runtime.prompts.chat_template import ChatTemplate
+from ramet.runtime.prompts.prompt import PromptEncoder
+from ramet.runtime.prompts.tokenizer import Tokenizer
 from ramet.runtime.protocol import (
     ChatTemplateError,
     InvalidRequestError,
@@ -16,7 +17,6 @@ from ramet.runtime.protocol import (
     Text,
     TokenIds,
 )
-from ramet.runtime.tokenizer import Tokenizer
 
 from .test_chat_template import CHATML, LLAMA3, MISTRAL
 from .test_tokenizer import TEXTS, sentencepiece

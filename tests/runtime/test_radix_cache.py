@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ramet.runtime.kv_pool import KVPool
-from ramet.runtime.radix_cache import PrefixHandle, RadixCache
+from ramet.runtime.cache.kv_pool import KVPool
+from ramet.runtime.cache.radix_cache import PrefixHandle, RadixCache
 from ramet.runtime.step import Int32Array
 
 NUM_SLOTS = 60

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.runtime.prompts.text import TextResult, TextStream
+from ramet.runtime.prompts.tokenizer import Tokenizer
 from ramet.runtime.protocol import SamplingParams
-from ramet.runtime.text import TextResult, TextStream
-from ramet.runtime.tokenizer import Tokenizer
 
 from .tiny_tokenizers import write_gguf
 

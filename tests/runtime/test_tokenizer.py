@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.models.gguf_reader import metadata, open_gguf
+from ramet.runtime.gguf_reader import metadata, open_gguf
+from ramet.runtime.prompts.tokenizer import Tokenizer
+from ramet.runtime.prompts.vocabulary import byte_alphabet, byte_level_bytes, sentencepiece_bytes
 from ramet.runtime.protocol import InvalidRequestError, ModelFileError, ModelNotFoundError
-from ramet.runtime.tokenizer import Tokenizer
-from ramet.runtime.vocabulary import byte_alphabet, byte_level_bytes, sentencepiece_bytes
 
 from .tiny_tokenizers import LINES, SPECIALS, byte_level, write_folder, write_gguf, write_vocabulary
 

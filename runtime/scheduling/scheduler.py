@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..protocol import ErrorCode
+from ..step import StepResult
 from .batch import Answer, Batch, Chunk
 from .counters import Counters
 from .job import Job
 from .kv_memory import KVMemory
-from .protocol import ErrorCode
 from .sequence import Sequence
-from .step import StepResult
 from .step_planner import StepPlanner
 
 

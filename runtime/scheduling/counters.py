@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .protocol import Usage
+from ..protocol import Usage
 
 
 @dataclass(slots=True)

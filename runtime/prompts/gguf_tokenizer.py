@@ -10,8 +10,8 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers
 
+from ..protocol import ModelFileError
 from .pre_tokenizers import pre_tokenization
-from .protocol import ModelFileError
 from .vocabulary import SpecialToken, Vocabulary, byte_level_bytes, sentencepiece_bytes
 
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .job import Ticket
-from .protocol import (
+from ..prompts.text import TextStream
+from ..prompts.tokenizer import Tokenizer
+from ..protocol import (
     ContextLengthError,
     Delta,
     Finished,
@@ -18,10 +19,9 @@ from .protocol import (
     UnsupportedFeatureError,
     Usage,
 )
+from ..step import Draw
+from .job import Ticket
 from .sequence import Sequence
-from .step import Draw
-from .text import TextStream
-from .tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from .protocol import ModelFileError
+from ..protocol import ModelFileError
 from .vocabulary import (
     SpacePrefix,
     SpecialToken,

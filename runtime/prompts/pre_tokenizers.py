@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenizers import Regex, pre_tokenizers
 
-from .protocol import ModelFileError
+from ..protocol import ModelFileError
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from .protocol import InvalidRequestError
+from ..protocol import InvalidRequestError
 
 _log = logging.getLogger("ramet.engine")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .step import Int32Array
+from ..step import Int32Array
 
 
 class KVPool:

@@ -11,8 +11,8 @@ from functools import wraps
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
-from .kv_pool import KVPool
-from .radix_cache import RadixCache
+from ..cache.kv_pool import KVPool
+from ..cache.radix_cache import RadixCache
 from .sequence import Sequence
 
 P = ParamSpec("P")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Self
 
+from ..protocol import ROLES, ChatTemplateError
 from .jinja_template import JinjaTemplate
-from .protocol import ROLES, ChatTemplateError
 from .tokenizer import Tokenizer
 
 SpansOf = Callable[[str], list[tuple[int, int]]]  # where a text spells special tokens

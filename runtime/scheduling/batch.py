@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..step import Draw, Gather, Int32Array, StepPlan, StepResult
 from .sequence import Sequence
-from .step import Draw, Gather, Int32Array, StepPlan, StepResult
 
 _PROBE = (0,)  # any id: its log-probability is NaN where the KV before it is not finite
 

@@ -10,7 +10,7 @@ import codecs
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from .protocol import SamplingParams
+from ..protocol import SamplingParams
 from .tokenizer import Tokenizer
 
 

@@ -16,7 +16,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from .protocol import ChatTemplateError
+from ..protocol import ChatTemplateError
 
 Message = Mapping[str, str]
 

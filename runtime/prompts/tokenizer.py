@@ -9,10 +9,10 @@ from typing import Self
 
 from gguf import GGUFReader
 
+from ..gguf_reader import metadata, open_gguf
+from ..protocol import InvalidRequestError
 from .folder_tokenizer import folder_vocabulary
 from .gguf_tokenizer import gguf_vocabulary
-from .models.gguf_reader import metadata, open_gguf
-from .protocol import InvalidRequestError
 from .vocabulary import SpecialToken, Vocabulary, missing_bytes
 
 

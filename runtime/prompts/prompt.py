@@ -13,8 +13,8 @@ from itertools import groupby
 
 import numpy as np
 
+from ..protocol import ROLES, InvalidRequestError, RoleBegin, RoleEnd, Segment, Text, TokenIds
 from .chat_template import ChatTemplate
-from .protocol import ROLES, InvalidRequestError, RoleBegin, RoleEnd, Segment, Text, TokenIds
 from .tokenizer import Tokenizer, check_text
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence as Items
 
 import numpy as np
 
+from ..prompts.prompt import EncodedPrompt
+from ..prompts.tokenizer import Tokenizer
+from ..protocol import InvalidRequestError, OptionScore, Scored, ScoreRequest, TokenIds
+from ..step import Gather, Int32Array
 from .generation import Limits
 from .job import Ticket
-from .prompt import EncodedPrompt
-from .protocol import InvalidRequestError, OptionScore, Scored, ScoreRequest, TokenIds
 from .sequence import Sequence
-from .step import Gather, Int32Array
-from .tokenizer import Tokenizer
 
 _TRUNK = -1  # index of the trunk's sequence; options count from 0
 

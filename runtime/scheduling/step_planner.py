@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from ..protocol import Usage
 from .admission import Reserve
 from .batch import Chunk
 from .counters import Counters
 from .kv_memory import KVMemory
-from .protocol import Usage
 from .sequence import Sequence
 from .waiting_queue import WaitingQueue, has_leader
 

@@ -9,7 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
-from .protocol import (
+from ..protocol import (
     ErrorCode,
     Event,
     Failed,
@@ -19,8 +19,8 @@ from .protocol import (
     Timings,
     Usage,
 )
+from ..step import Draw, Gather
 from .sequence import Sequence
-from .step import Draw, Gather
 
 _log = logging.getLogger("ramet.engine")
 

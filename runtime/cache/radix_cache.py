@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .step import Int32Array
+from ..step import Int32Array
 
 _NO_SLOTS: Int32Array = np.empty(0, dtype=np.int32)
 _FIRST_LOOK = 16

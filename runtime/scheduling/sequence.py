@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .radix_cache import PrefixHandle
-from .step import Int32Array
+from ..cache.radix_cache import PrefixHandle
+from ..step import Int32Array
 
 if TYPE_CHECKING:
     from .job import Job

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType
 
-from ..protocol import ModelFileError, ModelNotFoundError
+from .protocol import ModelFileError, ModelNotFoundError
 
 _ARRAY_HEAD = 12  # bytes: item type (uint32) and length (uint64)
 

@@ -1,0 +1,1 @@
+"""Which request runs when, and what becomes of its answers. No tensors."""
