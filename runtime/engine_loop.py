@@ -17,7 +17,7 @@ from .step import Runner, StepResult
 _log = logging.getLogger("ramet.engine")
 
 QUIET_SECONDS = 0.002  # an idle engine starts once nobody has submitted for so long,
-PATIENCE_SECONDS = 0.02  # or after this: requests submitted together share their first step
+PATIENCE_SECONDS = 0.1  # or after this: a fork's branches arrive together and share a step
 _CLOSED = "the engine was closed before the request had ended"
 
 
