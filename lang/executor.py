@@ -259,7 +259,8 @@ def _after_fork_in_child() -> None:
     _dispatcher = _Dispatcher()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def deadline_of(timeout: object, parent: Run | None) -> float | None:

@@ -76,6 +76,11 @@ class Generation:
         self._request = request
         self._max_new_tokens = room if wanted is None else min(wanted, room)
         stop_ids = set(sampling.stop_token_ids)
+        if stop_ids and max(stop_ids) >= tokenizer.vocab_size:
+            raise InvalidRequestError(
+                f"stop_token_ids has {max(stop_ids)}, which cannot be generated: the model's ids "
+                f"are 0 to {tokenizer.vocab_size - 1}"
+            )
         self._stop_ids = stop_ids if sampling.ignore_eos else stop_ids | limits.eos_ids
         self._banned = tuple(sorted(i for i in self._stop_ids if i < tokenizer.vocab_size))
         self._text = TextStream(tokenizer, sampling)

@@ -209,6 +209,11 @@ def test_parameter_of_a_gen_out_of_range_names_it_and_the_line(
     assert f"line {line_of(with_options, 'second')}" in notes(caught.value)
 
 
+def test_stop_id_beyond_the_vocabulary_is_refused(engine: ramet.Engine) -> None:
+    with pytest.raises(GenerationError, match=r"stop_token_ids has 99999.*ids are 0 to \d+"):
+        ask(backend=engine, stop_token_ids=[99999])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
