@@ -66,7 +66,8 @@ def gen(
         choices: choose one of these instead: `gen(choices=…)` is `select(…)`.
         choices_method: how `select` picks.
         regex: the whole text matches it; without a `max_tokens` of its own such a gen runs until
-            the pattern ends.
+            the pattern ends. The engine of this version refuses it, and the gen fails with an
+            `UnsupportedFeatureError` as its cause.
         **options: sampling options for this gen; each that is not given is the run's.
 
     Raises:

@@ -184,7 +184,7 @@ class _Batch:
 def _raise_failures(states: list[ProgramState]) -> None:
     failures = []
     for index, state in enumerate(states):
-        error = state.error()
+        error = state._run.body_error  # of what failed, only what the program has not handled
         if isinstance(error, Exception):
             error.add_note(f"in row {index} of the batch")
             failures.append(error)

@@ -1,16 +1,19 @@
 """How `select` picks: from the log-probabilities of each option's own tokens.
 
 The runtime encodes prompt and option as one string. What all of them share is the trunk; the
-tokens after it are an option's **own tokens**, and only they are scored. An option whose own
-tokens are none, because every other option begins with it, is scored as "none of the others goes
-on here": the logarithm of one minus the probabilities of the others' distinct first tokens.
+tokens after it are an option's **own tokens**, and only they are scored. An option without any is
+the bare prompt, `""`. The engine refuses it; where a backend scores the others beside it, as `Fake`
+does, it counts as "none of them goes on here": the logarithm of one minus the probabilities of
+their distinct first tokens.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from ramet.runtime.protocol import OptionScore
 
@@ -61,9 +64,10 @@ def decide(method: object, options: Sequence[OptionScore]) -> Decision:
         ValueError: the method is not callable, or names no option.
     """
     rows = scored_rows(options)
-    index = method(rows) if callable(method) else None
-    if not isinstance(index, int) or not 0 <= index < len(rows):
-        raise ValueError(f"choices_method {method!r} gave {index!r}, not the index of an option")
+    given = method(rows) if callable(method) else None
+    index = operator.index(given) if isinstance(given, SupportsIndex) else -1  # int, numpy's too
+    if not 0 <= index < len(rows):
+        raise ValueError(f"choices_method {method!r} gave {given!r}, not the index of an option")
     return Decision(index, rows, _softmax([math.fsum(row) for row in rows]))
 
 

@@ -146,7 +146,7 @@ class Run:
         for request_id in requests:
             self.settings.backend.abort(request_id)
         for run in nested:
-            run.cancel(error)
+            run._cancel_with_caller(self.program, error)
 
     def finish(self) -> None:
         """Wait until every node has been carried out, and every program called from here has ended.
@@ -207,7 +207,14 @@ class Run:
             self._nested.add(run)
             error = self.cancelled
         if error is not None:
-            run.cancel(error)
+            run._cancel_with_caller(self.program, error)
+
+    def _cancel_with_caller(self, caller: str, error: BaseException) -> None:
+        """End because the caller does: with an error of our own, since other threads raise it."""
+        kind = DeadlineError if isinstance(error, DeadlineError) else RequestCancelledError
+        own = kind(f"{self.program} was ended because {caller}, which called it, has: {error}")
+        own.__cause__ = error
+        self.cancel(own)
 
     def _release(self, run: Run) -> None:
         with self.condition:
@@ -232,10 +239,9 @@ class _Dispatcher:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="ramet-dispatcher", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="ramet-dispatcher", daemon=True)
+                thread.start()  # the process may have too many: then the next event tries again
+                self._thread = thread
 
     def _work(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .errors import ForkEndedError, InvalidRequestError, UndefinedVariableError
 from .graph import Expression, as_nodes
-from .transcript import own_text
+from .transcript import own_literals
 from .value import JoinedValues, Value
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ class ForkGroup:
             raise InvalidRequestError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
         if on_error not in ("raise", "none"):
             raise InvalidRequestError(f"on_error must be 'raise' or 'none', not {on_error!r}")
+        if on_error == "none" and mode == "concate_and_append":
+            raise InvalidRequestError(
+                "on_error='none' is for variables: a branch that failed has no text to append"
+            )
         for branch in self._branches:
             if branch._ended:
                 raise ForkEndedError("these branches have been joined already")
@@ -89,18 +93,18 @@ class ForkGroup:
         if not run.settings.preview:
             streams = [stream for b in self._branches for stream in b._stream.all_streams()]
             run.wait(lambda: all(stream.is_idle for stream in streams))
-        for branch in self._branches:
-            branch._ended = True
         if mode == "concate_and_append":
             self._append_texts()
         else:
             self._parent._join(self._gathered(on_error), self._branches)
+        for branch in self._branches:
+            branch._ended = True
 
     def _append_texts(self) -> None:
         for branch in self._branches:
             branch.sync()
-        text = "".join(own_text(branch._stream) for branch in self._branches)
-        self._parent._append(as_nodes(text))
+        texts = [text for branch in self._branches for text in own_literals(branch._stream)]
+        self._parent._append(tuple(texts))
 
     def _gathered(self, on_error: str) -> dict[str, Value]:
         names = dict.fromkeys(name for branch in self._branches for name in branch._bound)

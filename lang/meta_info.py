@@ -5,7 +5,7 @@ For a gen: `id`, `finish_reason` (`type` "stop" or "length", `matched`), `prompt
 `first_token_latency`, `e2e_latency` (seconds), `seed`. For a select, `finish_reason.type` is
 "select", and there are `choices` (for each option its `text`, own token `ids`, their `logprobs`
 and its `probability` among the options), `choices_method`, `trunk_ids` and `trunk_text`.
-A variable that the program set itself has none: the dictionary is empty.
+A variable that the program set itself, or that a join made, has none: the dictionary is empty.
 """
 
 from __future__ import annotations

@@ -163,7 +163,8 @@ class Program:
             rows: a dict of keyword arguments or a tuple of positional ones for each run.
             num_threads: how many run at the same time; 1 runs them in order in this thread.
             progress_bar: show one on stderr.
-            on_error: "raise" finishes all rows, then raises one `ExceptionGroup`.
+            on_error: "raise" finishes all rows, then raises one `ExceptionGroup` of what the
+                function itself did not handle.
             **options: options of `run`, for all rows; `timeout` is for the whole batch.
         """
         for name in options:
@@ -183,6 +184,7 @@ class Program:
         """Return the transcript up to the first read of an unknown value; no model is used.
 
         The function runs up to there, side effects included. Generated text stands as `{name}`.
+        Options of `run` are taken and checked; without a model only `seed` is of any use.
         """
         arguments, given = self._split(args, kwargs)
         options = RunOptions.of(given)
@@ -191,7 +193,7 @@ class Program:
             file=self.file,
             backend=PreviewBackend(),
             sampling=options.sampling,
-            seed=0,
+            seed=options.seed or 0,
             preview=True,
         )
         run = Run(settings)
@@ -261,12 +263,7 @@ class Program:
         return arguments
 
     def _stop(self, run: Run, error: BaseException) -> None:
-        """End what still runs, and say in the exception where in the program it came from."""
-        if isinstance(error, Exception):
-            run.cancel(error)
-        else:
-            run.cancel(RequestCancelledError(f"{self.name} was interrupted"))
-        run.settle()
+        """Say in the exception where in the program it came from, and end what still runs."""
         if not isinstance(error, KnownNothingError):
             lines = [
                 frame.lineno
@@ -275,6 +272,11 @@ class Program:
             ]
             if lines:
                 error.add_note(f"in the program {self.name}, {self.file} line {lines[-1]}")
+        if isinstance(error, Exception):
+            run.cancel(error)
+        else:
+            run.cancel(RequestCancelledError(f"{self.name} was interrupted"))
+        run.settle()
 
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -299,7 +301,9 @@ class Program:
     def _is_option(self, name: str) -> bool:
         return name not in self._names and (name in _OWN_OPTIONS or name in _SAMPLING_OPTIONS)
 
-    def _check_name(self, name: str) -> None:
+    def _check_name(self, name: object) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an argument must be a string, not {name!r}")
         known = (*self._names, *_OWN_OPTIONS, *_SAMPLING_OPTIONS)
         if name not in known and not self._takes_any:
             raise TypeError(unknown_name(name, known, f"argument of {self.name}"))

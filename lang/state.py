@@ -286,7 +286,7 @@ class ProgramState:
     def _join(self, values: dict[str, Value], branches: list[ProgramState]) -> None:
         with self._run.condition:
             self._check_open()
-            self._num_unnamed = max(self._num_unnamed, *(b._num_unnamed for b in branches))
+            self._num_unnamed = max([self._num_unnamed, *(b._num_unnamed for b in branches)])
             for name, value in values.items():
                 self._bind(name, value)
             self._put(Join(tuple(values)))
@@ -311,8 +311,14 @@ class ProgramState:
         )
 
     def _body_is_elsewhere(self) -> bool:
-        """True where the program's function has its own thread, and it is not what is asking."""
-        return self._run.stream and context.calling_run() is not self._run
+        """True where the program's function has its own thread, and does not wait for us.
+
+        It does where it asks itself, and where a program asks that it has called.
+        """
+        caller = context.calling_run()
+        while caller is not None and caller is not self._run:
+            caller = caller.parent
+        return self._run.stream and caller is None
 
     def _wait_for_body(self) -> None:
         if self._body_is_elsewhere():

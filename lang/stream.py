@@ -108,7 +108,12 @@ class Stream:
 
     def all_streams(self) -> list[Stream]:
         """Return this stream and those of all branches under it."""
-        return [self, *(s for child in self.children for s in child.all_streams())]
+        streams, ahead = [], [self]
+        while ahead:
+            stream = ahead.pop()
+            streams.append(stream)
+            ahead += reversed(stream.children)
+        return streams
 
     def history(self) -> list[Node]:
         """Return every node from the beginning of the state, those before its fork included."""
@@ -116,10 +121,13 @@ class Stream:
 
     def history_before(self) -> list[Node]:
         """Return the nodes of the parents up to the fork."""
-        if self.base is None:
-            return []
-        parent, length = self.base
-        return parent.history_before() + parent.log[: length - 1]
+        parts: list[list[Node]] = []
+        base = self.base
+        while base is not None:
+            parent, length = base
+            parts.append(parent.log[: length - 1])
+            base = parent.base
+        return [node for part in reversed(parts) for node in part]
 
     def handle(self, event: Event) -> None:
         """Take an event of a request of this stream."""
@@ -162,7 +170,6 @@ class Stream:
         """Let the branches start from here."""
         for child in self.run.branches[node.id]:
             child.tokens = self.tokens
-            child._advance()
 
     def visit_gen(self, node: Gen) -> None:
         """Send a request."""
@@ -203,18 +210,31 @@ class Stream:
         return self.tokens
 
     def _advance(self) -> None:
-        while self.tokens is not None and not self._active and not self.is_idle:
-            self.cursor += 1
-            self.log[self.cursor - 1].accept(self)
+        """Carry out what can be: this stream's nodes, after each fork its branches' first."""
+        going = [self]
+        while going:
+            stream = going[-1]
+            if stream.tokens is None or stream._active or stream.is_idle:
+                going.pop()
+                continue
+            node = stream.log[stream.cursor]
+            stream.cursor += 1
+            node.accept(stream)
+            going += reversed(self.run.branches.get(node.id, ()))
 
     def _fail_rest(self, error: BaseException) -> None:
-        for node in self.log[self.cursor :]:
-            if node.id in self.run.values:
-                self.run.values[node.id].fail(error)
-            for child in self.run.branches.get(node.id, ()):
-                child.error_seen = True  # reported once, by the parent
-                child.fail(error)
-        self.cursor = len(self.log)
+        """Fail every value that was still to come, those of branches not begun included."""
+        failing = [self]
+        while failing:
+            stream = failing.pop()
+            for node in stream.log[stream.cursor :]:
+                if node.id in self.run.values:
+                    self.run.values[node.id].fail(error)
+                for child in self.run.branches.get(node.id, ()):
+                    child.error_seen = True  # reported once, by the parent
+                    child.error = child.error or error
+                    failing.append(child)
+            stream.cursor = len(stream.log)
 
     def _submit(self, node: Gen | Select, request: GenerateRequest | ScoreRequest) -> None:
         self._active = request.id, node

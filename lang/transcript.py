@@ -127,24 +127,33 @@ def messages(stream: Stream) -> list[dict[str, str]]:
     return result
 
 
-def own_text(stream: Stream) -> str:
-    """Return the text of a branch since its fork; the branch must be done.
+def own_literals(stream: Stream) -> list[Text]:
+    """Return the text of a branch since its fork, as literals; the branch must be done.
 
     Raises:
         ProgramError: the branch opened or closed a role, which text alone cannot hold.
     """
-    with stream.run.condition:
-        if any(isinstance(node, (RoleBegin, RoleEnd)) for node in stream.log):
-            raise ProgramError(
-                "concate_and_append joins text, and this branch has chat turns of its own: "
-                "use join() and append what you need"
-            )
-        own = _Reader(stream.run).read(list(stream.log))
-    return "".join(piece.text or "" for turn in own for piece in turn.pieces)
+    texts = []
+    for node in stream.log:
+        match node:
+            case Text():
+                texts.append(Text(node.text, node.parse_special))
+            case Gen() | Select():
+                texts.append(Text(stream.run.values[node.id].value))
+            case RoleBegin() | RoleEnd():
+                raise ProgramError(
+                    "concate_and_append joins text, and this branch has chat turns of its own: "
+                    "use join() and append what you need"
+                )
+    return [text for text in texts if text.text]
 
 
 def value_pieces(value: Value, run: Run) -> Iterator[str]:
-    """Give the text of a value in pieces as it comes, then raise what ended it, if anything."""
+    """Give the text of a value in pieces as it comes, then raise what ended it, if anything.
+
+    Raises:
+        TypeError: a value without text, as of a variable that was joined.
+    """
     index = 0
     while True:
         run.wait(lambda: len(value.chunks) > index or value.done)  # noqa: B023 awaited at once
@@ -153,7 +162,9 @@ def value_pieces(value: Value, run: Run) -> Iterator[str]:
         yield value.chunks[index]
         index += 1
     result = value.result()
-    if not index and isinstance(result, str) and value.stream is None:
+    if not isinstance(result, str):
+        raise TypeError(f"variable {value.name!r} is {type(result).__name__}, not text: read it")
+    if not index and value.stream is None:
         yield result  # set by the program, so that it never came in pieces
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,9 +51,9 @@ class Fake:
         stream_chunks: in how many pieces a streamed answer comes.
 
     A text must match the gen's regex, and be one of a select's options, else the request fails.
-    Stop strings cut it; limits of length do not, because this backend's tokens are bytes
-    (`max_tokens=0` gives no text). A gen without an answer fails, and says how to script it.
-    `requests` lists what was asked, in order, and `num_running` how many have not ended.
+    Stop strings cut it; limits of length and stop token ids do not, because this backend's tokens
+    are bytes (`max_tokens=0` gives no text). A gen without an answer fails, and says how to script
+    it. `requests` lists what was asked, in order, and `num_running` how many have not ended.
     Usage counts bytes, as a prefix cache that forgets nothing would: what an earlier request had
     in common is cached.
     """
@@ -62,8 +63,8 @@ class Fake:
     ) -> None:
         if answers is not None and not isinstance(answers, Mapping) and not callable(answers):
             raise TypeError(f"answers must be a dict or a function, not {answers!r}")
-        if not delay >= 0:
-            raise ValueError(f"delay must be at least 0 seconds, not {delay!r}")
+        if not 0 <= delay < math.inf:
+            raise ValueError(f"delay must be finite and at least 0 seconds, not {delay!r}")
         if stream_chunks < 1:
             raise ValueError(f"stream_chunks must be at least 1, not {stream_chunks!r}")
         self._answers = {} if answers is None else answers
@@ -138,7 +139,7 @@ class Fake:
         try:
             text = self._answer(request, decode(job.prompt))
             events = list(self._events(job, text))
-        except Exception as error:  # noqa: BLE001 a scripted error, or one of a scripted function
+        except BaseException as error:  # noqa: BLE001 a scripted error, or a function's
             ours = code_of_error(error) is not ErrorCode.INTERNAL or isinstance(error, RuntimeError)
             message = str(error) if ours else f"{type(error).__name__}: {error}"
             self._end(job, code_of_error(error), message)
@@ -203,13 +204,13 @@ class Fake:
 
     def _events(self, job: _Job, text: str) -> Iterator[Event]:
         request = job.request
+        prefix = _num_known(request.prompt)
+        prompt_ids = TokenIds.of(job.prompt)
+        yield Accepted(request_id=request.id, prefix_tokens=prefix, ids=prompt_ids[prefix:])
         if isinstance(request, ScoreRequest):
             yield self._scored(job, request, text)
             return
         text, reason = _generated(request, text)
-        prefix = _num_known(request.prompt)
-        prompt_ids = TokenIds.of(job.prompt)
-        yield Accepted(request_id=request.id, prefix_tokens=prefix, ids=prompt_ids[prefix:])
         if request.stream:
             size = max(1, -(-len(text) // self._stream_chunks))
             for start in range(0, len(text), size):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 LINGER_SECONDS = 0.05
+LONGEST_WAIT = 3600.0  # seconds; longer waits go round again
 
 
 class Timeline:
@@ -19,16 +20,16 @@ class Timeline:
         self._condition = threading.Condition()
         self._waiting: list[tuple[float, int, str, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._is_running = False
+        self._thread: threading.Thread | None = None
 
     def at(self, delay: float, key: str, call: Callable[[], None]) -> None:
         """Call a function in `delay` seconds, unless `key` is dropped before."""
         with self._condition:
             heapq.heappush(self._waiting, (time.monotonic() + delay, next(self._order), key, call))
             self._condition.notify()
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            if self._thread is None or not self._thread.is_alive():  # as after os.fork()
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
 
     def drop(self, key: str) -> None:
         """Call none of the functions of `key` that are still waiting."""
@@ -51,6 +52,6 @@ class Timeline:
                 if self._waiting and end <= now:
                     return heapq.heappop(self._waiting)[3]
                 if not self._waiting and end <= now:
-                    self._is_running = False
+                    self._thread = None
                     return None
-                self._condition.wait(end - now)
+                self._condition.wait(min(end - now, LONGEST_WAIT))

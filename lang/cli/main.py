@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -39,10 +40,12 @@ def main(argv: Sequence[str] | None = None, *, backend: Backend | None = None) -
         return _complain(error, USAGE)
     except RametError as error:
         return _complain(error, FAILED)
+    except UnicodeEncodeError as error:  # standard output has an encoding of few characters
+        return _complain(f"cannot print: {error}; set PYTHONIOENCODING=utf-8", FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", FAILED)
     except BrokenPipeError:  # the reader of our output went away, as in `… | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
         return OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,8 @@ from ramet.runtime.protocol import ProgramError, SamplingParams, normalize_optio
 
 from ..backends.base import Backend
 from ..backends.local import Engine
+from ..program import Program
+from ..seeds import check_seed
 from ..state import ProgramState
 from .load import UsageError, load_program, read_arguments
 from .problem import describe
@@ -25,27 +27,32 @@ def run_program(options: Namespace, backend: Backend | None) -> int:
     """Run the program and print it; return 0, or 1 with a message if it failed."""
     program = load_program(options.program)
     arguments = read_arguments(options.arg, program)
-    chosen = _run_options(options, arguments)
+    chosen = _run_options(options, program)
     with _backend(options.model, backend) as engine:
         try:
             state = program.run(**arguments, **chosen, **({"backend": engine} if engine else {}))
-            print(_shown(state, options.show))
+            shown = _shown(state, options.show)
         except Exception as error:  # noqa: BLE001 - the person's program may raise anything
             path = Path(options.program.rpartition(":")[0])
             print(f"ramet: {options.program} failed: {describe(error, path)}", file=sys.stderr)
             return 1
+    print(shown, flush=True)
     return 0
 
 
-def _run_options(options: Namespace, arguments: Mapping[str, object]) -> dict[str, object]:
+def _run_options(options: Namespace, program: Program) -> dict[str, object]:
     """Return the run options that were given, checked before anything starts."""
     chosen = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     sampling = {name: value for name, value in chosen.items() if name != "seed"}
     SamplingParams(**normalize_options(sampling))  # type: ignore[arg-type]
+    if "seed" in chosen:
+        check_seed(chosen["seed"])
     for name in chosen:
-        if name in arguments:
+        if name in program._names:
             flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{name} is the program's own argument: leave {flag} out")
+            raise UsageError(
+                f"{name} is the program's own argument: leave {flag} out, or give --arg {name}=…"
+            )
     return chosen
 
 

@@ -97,7 +97,26 @@ def test_on_error_raise_finishes_all_rows_first() -> None:
     assert caught.value.exceptions[0].__notes__ == ["in row 1 of the batch"]
 
 
-@pytest.mark.parametrize("row", [{"txt": "a"}, {}, ("a", "b"), "text", 3, {"text": "a", "seed": 1}])
+def test_failure_that_the_program_handles_does_not_fail_its_row() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> str:
+        group = s.fork(2)
+        group += ramet.gen("x")
+        group.join(on_error="none")
+        s += ramet.gen("y")
+        try:
+            return str(s["y"])
+        except GenerationError:
+            return "none"
+
+    fake = ramet.Fake({"x": RuntimeError("boom"), "y": RuntimeError("boom")})
+    states = program.run_batch([{}, {}], backend=fake, on_error="raise")
+    assert [(state["x"], state.ret_value) for state in states] == [([None, None], "none")] * 2
+
+
+@pytest.mark.parametrize(
+    "row", [{"txt": "a"}, {}, {1: "a"}, ("a", "b"), "text", 3, {"text": "a", "seed": 1}]
+)
 def test_row_that_does_not_fit_is_that_rows_error(row: Any, fake: ramet.Fake) -> None:
     states = echo.run_batch([{"text": "a"}, row], backend=fake)
     assert states[0]["x"] == "a!"

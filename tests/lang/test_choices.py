@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +83,12 @@ def test_one_option_is_certain() -> None:
 def test_method_that_names_no_option_is_an_error(ramet_fake: object) -> None:
     with pytest.raises(ValueError, match="not the index"):
         decide(lambda rows: 5, [option([1], [-1.0])])
+
+
+def test_index_may_be_an_integer_of_another_library() -> None:
+    rows = [option([1], [-1.0]), option([2], [-2.0])]
+    index = numpy.int64(1)
+    assert decide(lambda rows: index, rows).index == 1
 
 
 def test_own_method_gets_all_rows() -> None:

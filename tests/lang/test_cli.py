@@ -1,6 +1,9 @@
 """The `ramet` command on a fake backend: what it prints, its exit codes, its messages."""
 
+import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,6 +142,8 @@ def test_failed_generation_is_code_1_and_names_the_variable(
         ([":answer", "--arg", "question=a", "--temperature", "-1"], "temperature"),
         ([":answer", "--arg", "question=a", "--max-tokens", "-5"], "max_new_tokens"),
         ([":warm", "--arg", "temperature=hot", "--temperature", "0"], "leave --temperature out"),
+        ([":warm", "--temperature", "0"], "--arg temperature=…"),
+        ([":answer", "--arg", "question=a", "--seed", "-1"], "seed must be an integer from 0"),
     ],
 )
 def test_wrong_usage_is_code_2_and_says_what_to_do(
@@ -198,3 +203,35 @@ def test_missing_and_unknown_commands_are_code_2(capsys: pytest.CaptureFixture[s
 def test_unknown_model_is_code_2_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--model", "/no/such/model.gguf"]) == 2
     assert "/no/such/model.gguf" in capsys.readouterr().err
+
+
+def test_output_that_the_terminal_cannot_show_is_code_1_and_says_what_to_do(
+    file: str, fake: ramet.Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert run(fake, f"{file}:answer", "--arg", "question=Why?") == 1
+    assert "set PYTHONIOENCODING=utf-8" in capsys.readouterr().err
+
+
+def test_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "long.py"
+    path.write_text(
+        "import sys, ramet\n"
+        "from ramet.cli import main\n"
+        "@ramet.function\n"
+        "def long(s):\n"
+        "    s += 'text ' * 100_000\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main(['run', f'{__file__}:long'], backend=ramet.Fake()))\n",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(4) == b"text"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(20) == 0

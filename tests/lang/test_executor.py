@@ -4,6 +4,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ramet
-from ramet import ProgramState
+from ramet import ProgramState, executor
 from ramet.errors import GenerationError
-from ramet.runtime.protocol import Accepted, Event, Request, Text, TokenIds
+from ramet.runtime.protocol import Accepted, ErrorCode, Event, Failed, Request, Text, TokenIds
 
 Step = tuple[str, str]  # ("text" | "gen" | "select", its text)
 steps = st.lists(
@@ -211,3 +212,23 @@ def test_requests_name_their_variable_and_state() -> None:
     assert {r.label for r in fake.requests} == {"x"}
     assert len({r.state_id for r in fake.requests}) == 2
     assert all(r.prompt == (Text("t"),) for r in fake.requests)
+
+
+def test_dispatcher_that_could_not_start_starts_with_the_next_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dispatcher = executor._Dispatcher()
+    done = threading.Event()
+    stream: Any = SimpleNamespace(
+        run=SimpleNamespace(condition=threading.Condition()), handle=lambda event: done.set()
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            dispatcher.put(stream, Failed(request_id="1", code=ErrorCode.INTERNAL, message=""))
+    dispatcher.put(stream, Failed(request_id="2", code=ErrorCode.INTERNAL, message=""))
+    assert done.wait(5)
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

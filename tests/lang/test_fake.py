@@ -1,5 +1,6 @@
 """The scripted backend."""
 
+import math
 import re
 import threading
 import time
@@ -87,11 +88,12 @@ def test_unscripted_gen_fails_by_name_and_says_how() -> None:
     [
         (ramet.errors.ContextLengthError("too long"), "too long"),
         (ValueError("odd"), "ValueError: odd"),
+        (KeyboardInterrupt("typed"), "KeyboardInterrupt: typed"),
     ],
 )
-def test_exceptions_are_failures(error: Exception, message: str) -> None:
+def test_exceptions_are_failures(error: BaseException, message: str) -> None:
     with pytest.raises(GenerationError, match=message) as caught:
-        ask(backend=ramet.Fake({"x": error}))
+        ask(backend=ramet.Fake({"x": error}), timeout=5)
     if isinstance(error, ramet.errors.RametError):
         assert isinstance(caught.value.__cause__, type(error))
 
@@ -133,7 +135,7 @@ def test_delay_holds_for_selects_too() -> None:
     assert time.monotonic() - start >= 0.1
 
 
-@pytest.mark.parametrize("kwargs", [{"delay": -1}, {"stream_chunks": 0}])
+@pytest.mark.parametrize("kwargs", [{"delay": -1}, {"delay": math.inf}, {"stream_chunks": 0}])
 def test_arguments_are_checked(kwargs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(kwargs))):
         ramet.Fake({}, **kwargs)
@@ -187,13 +189,16 @@ def test_scores_begin_after_what_the_options_share() -> None:
 
     def on_event(event: Event) -> None:
         events.append(event)
-        ended.set()
+        if isinstance(event, (Scored, Failed)):
+            ended.set()
 
     options = ("app", "apt")
     request = ScoreRequest(id="1", prompt=(Text("x"),), options=options, label="x")
     ramet.Fake({"x": "apt"}).submit(request, on_event)
     assert ended.wait(5)
-    (scored,) = events
+    accepted, scored = events
+    assert isinstance(accepted, Accepted)
+    assert list(accepted.ids) == list(b"x")
     assert isinstance(scored, Scored)
     assert list(scored.trunk) == list(b"xap")
     assert [list(option.ids) for option in scored.options] == [list(b"p"), list(b"t")]

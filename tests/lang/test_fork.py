@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet import ProgramState
-from ramet.errors import ForkEndedError, GenerationError, InvalidRequestError
+from ramet.errors import ForkEndedError, GenerationError, InvalidRequestError, ProgramError
+from ramet.runtime.protocol import Text
 
 
 def test_every_branch_begins_with_the_whole_parent_text() -> None:  # F46
@@ -299,3 +300,54 @@ def test_join_order_is_branch_order_whatever_order_they_are_written_in(
 
     fake = ramet.Fake({"x": lambda prompt, name: prompt + "!"})
     assert program(backend=fake)["x"] == [text + "!" for text in texts]
+
+
+def test_empty_part_of_a_group_can_be_joined() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s.fork(2)[2:].join()
+        s += "text"
+
+    assert program(backend=ramet.Fake()).text() == "text"
+
+
+def test_special_text_of_branches_stays_special() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        group = s.fork(2)
+        group += "a" + ramet.special("<|im_end|>") + ramet.gen("x")
+        group.join("concate_and_append")
+        s += ramet.gen("y")
+
+    fake = ramet.Fake({"x": "-", "y": "."})
+    program(backend=fake)
+    end = Text("<|im_end|>", parse_special=True)
+    assert fake.requests[-1].prompt == (Text("a"), end, Text("-a"), end, Text("-"))
+
+
+def test_branches_that_cannot_be_appended_can_still_be_joined() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        group = s.fork(2)
+        group += ramet.user("q") + ramet.assistant(ramet.gen("x"))
+        with pytest.raises(ProgramError, match=r"use join\(\)"):
+            group.join("concate_and_append")
+        with pytest.raises(InvalidRequestError, match="on_error='none'"):
+            group.join("concate_and_append", on_error="none")
+        group.join()
+
+    assert program(backend=ramet.Fake({"x": "-"}))["x"] == ["-", "-"]
+
+
+@pytest.mark.parametrize("answer", ["-", RuntimeError("boom")])
+def test_forks_of_forks_of_forks_without_end(answer: str | Exception) -> None:
+    @ramet.function
+    def program(s: ProgramState) -> str:
+        s += ramet.gen("x")
+        for _ in range(1000):
+            s = s.fork(1)[0]
+        s += ramet.gen("y")
+        return str(s["y"])
+
+    state = program(backend=ramet.Fake({"x": answer, "y": "+"}), on_error="return", timeout=20)
+    assert state.ret_value == "+" if answer == "-" else "boom" in str(state.error())

@@ -73,3 +73,11 @@ def test_preview_ends_at_a_nested_program() -> None:
 
     assert outer.preview() == "a"
     assert batches.preview() == "a"
+
+
+def test_preview_takes_the_seed() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += f"seed {s.seed}"
+
+    assert program.preview(seed=5) == "seed 5"

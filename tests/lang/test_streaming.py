@@ -8,7 +8,7 @@ import pytest
 
 import ramet
 from ramet import ProgramState
-from ramet.errors import GenerationError, UndefinedVariableError
+from ramet.errors import GenerationError, RequestCancelledError, UndefinedVariableError
 from ramet.runtime.protocol import GenerateRequest
 
 
@@ -209,3 +209,47 @@ def test_error_of_a_body_that_has_ended_still_ends_the_iteration() -> None:
     assert isinstance(state.error(), ValueError)
     with pytest.raises(ValueError, match="mine"):
         list(state.text_iter())
+
+
+def test_program_that_is_called_may_read_the_streamed_state_of_its_caller() -> None:
+    @ramet.function
+    def reads(t: ProgramState, other: ProgramState) -> str:
+        return other.text()
+
+    @ramet.function
+    def outer(s: ProgramState) -> object:
+        s += "a" + ramet.gen("x")
+        return reads(s).ret_value
+
+    state = outer.run(backend=ramet.Fake({"x": "-"}), stream=True, timeout=5)
+    assert state.ret_value == "a-"
+
+
+def test_variable_without_text_says_so() -> None:
+    @ramet.function
+    def other(s: ProgramState) -> None:
+        s["y"] = [1, 2]
+
+    with pytest.raises(TypeError, match="'y' is list"):
+        list(other(backend=ramet.Fake()).text_iter("y"))
+
+
+def test_exception_of_a_body_keeps_its_place_while_a_program_it_called_is_ended() -> None:
+    @ramet.function
+    def inner(s: ProgramState) -> None:
+        s += ramet.gen("x")
+
+    called: list[ProgramState] = []
+
+    @ramet.function
+    def outer(s: ProgramState) -> None:
+        called.append(inner.run(stream=True))
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        outer(backend=ramet.Fake({"x": "-"}, delay=30))
+    ended = called[0].error()
+    assert isinstance(ended, RequestCancelledError)
+    assert "inner was ended because outer" in str(ended)
+    assert caught.traceback[-1].frame.code.name == "outer"
+    assert any("in the program outer" in note for note in caught.value.__notes__)

@@ -189,10 +189,14 @@ import ramet
 @ramet.function
 def program(s):
     s += ramet.gen("x")
-program(backend=ramet.Fake({"x": "-"}))
+fake = ramet.Fake({"x": "-"})
+program(backend=fake)
 pid = os.fork()
 if pid == 0:
-    os._exit(0 if program(backend=ramet.Fake({"x": "-"}), timeout=5)["x"] == "-" else 1)
+    for backend in (ramet.Fake({"x": "-"}), fake):
+        if program(backend=backend, timeout=5, on_error="return")["x"] != "-":
+            os._exit(1)
+    os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     subprocess.run([sys.executable, "-c", script], timeout=20, check=True)
