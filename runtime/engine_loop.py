@@ -84,8 +84,12 @@ class EngineLoop:
                 answer[0] = True
             done.set()
 
+        if threading.current_thread() is self._thread:
+            return False  # asked by a receiver, in the middle of a step
         with self._changed:
-            if self._is_closing or self._expected or self._undelivered:
+            jobs = list(self._scheduler.jobs.values())
+            is_busy = any(not job.ticket.has_ended for job in jobs)  # others are being put away
+            if self._is_closing or self._expected or self._undelivered or is_busy:
                 return False
             self._post(flush)
         while not done.wait(0.1) and self._thread.is_alive():

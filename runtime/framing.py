@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import struct
 import threading
 from collections import deque
@@ -106,7 +106,9 @@ class FrameWriter:
                     return
                 watched = os.dup(self._fd)  # `close` may close the other one meanwhile
             try:
-                select.select([], [watched], [], 0.5)
+                with selectors.DefaultSelector() as selector:  # select() takes no number ≥ 1024
+                    selector.register(watched, selectors.EVENT_WRITE)
+                    selector.select(0.5)
             finally:
                 os.close(watched)
             with self._changed:

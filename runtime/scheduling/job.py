@@ -59,7 +59,7 @@ class Ticket:
 
     def emit(self, event: Event) -> None:
         """Hand `event` to the receiver. One that raises is logged once and gets no more."""
-        if self.is_broken:
+        if self.is_broken or (self.has_ended and not isinstance(event, Finished | Scored | Failed)):
             return
         try:
             self.on_event(event)

@@ -66,17 +66,18 @@ class KVMemory:
     def attach(self, sequence: Sequence, limit: int) -> int:
         """Give `sequence` the cached KV of its prefix, locked; return how many tokens matched.
 
-        It takes over at most `limit` positions: those whose logits are wanted run again.
+        It takes over at most `limit` positions: those whose logits are wanted run again. Only
+        these are locked: in a small pool their copies may have to make room for the new run.
         """
         if not self.enable_radix_cache:
             return 0
-        match = self.tree.match(sequence.ids, sequence.namespace)
+        num_matched = self.tree.match_length(sequence.ids, sequence.namespace)
+        match = self.tree.match(sequence.ids[:limit], sequence.namespace)
         self.tree.lock(match.handle)
         sequence.handle = match.handle
-        shared = match.slots[:limit]
-        sequence.append_slots(shared)
-        sequence.num_shared = sequence.num_computed = len(shared)
-        return len(match.slots)
+        sequence.append_slots(match.slots)
+        sequence.num_shared = sequence.num_computed = len(match.slots)
+        return num_matched
 
     @_timed
     def reserve(self, sequence: Sequence, length: int) -> None:

@@ -164,6 +164,8 @@ class Scheduler:
             self.counters.num_generated += taken
         elif answer.logprobs is not None:
             job.answer_scores(answer.sequence, answer.position, answer.logprobs)
+        else:
+            return  # the row only showed that what was computed is finite
         job.ticket.has_answer()
 
     def _complete(self, sequence: Sequence) -> None:

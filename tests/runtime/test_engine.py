@@ -22,6 +22,8 @@ from ramet.runtime.protocol import (
     EngineClosedError,
     ErrorCode,
     Event,
+    Failed,
+    Finished,
     InvalidRequestError,
     RoleBegin,
     SamplingParams,
@@ -398,3 +400,37 @@ def test_after_a_fork_the_child_is_refused() -> None:
         "        os._exit(1)\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_flush_inside_a_receiver_is_refused_and_does_not_wait(
+    engine: Engine, receiver: Receiver
+) -> None:
+    answers: list[bool] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Finished):
+            answers.append(engine.flush_cache())
+        receiver(event)
+
+    engine.submit(generate("a", "hello"), on_event)
+    receiver.wait("a")
+    assert answers == [False]
+
+
+def test_nothing_follows_the_last_event_where_a_step_outlasts_close(
+    runner: ScriptedRunner, receiver: Receiver
+) -> None:
+    engine = start(runner)
+    gate = Gate()
+
+    def on_event(event: Event) -> None:
+        receiver(event)
+        if isinstance(event, Delta):
+            runner.fail = gate
+
+    engine.submit(generate("a", "hello", stream=True, sampling=LONG), on_event)
+    assert gate.reached.wait(10)
+    engine.close()
+    gate.opened.set()
+    engine._loop._thread.join(10)
+    assert isinstance(receiver.events["a"][-1], Failed)

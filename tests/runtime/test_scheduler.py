@@ -497,3 +497,26 @@ def test_ending_a_job_frees_at_once(num_steps: int) -> None:
     harness.check_nothing_held()
     assert harness.scheduler.schedule() is None
     assert harness.receiver.failed("s").code == ErrorCode.DEADLINE
+
+
+@pytest.mark.parametrize("options", [("a" * 12, "b"), ("a" * 12, "a" * 12, "b")])
+def test_scores_that_are_cached_run_again_in_a_pool_with_no_room_for_a_copy(
+    options: tuple[str, ...],
+) -> None:
+    harness = Harness(num_slots=20, budget=64)
+    for request_id in ("first", "again"):
+        harness.submit(score(request_id, "x" * 5, *options))
+        harness.run()
+    first, again = (harness.receiver.scored(name).options for name in ("first", "again"))
+    assert first == again
+
+
+def test_a_prompt_in_chunks_has_no_first_token_before_its_last_chunk() -> None:
+    harness = Harness(budget=16)
+    harness.submit(generate("a", "x" * 40))
+    ticket = harness.scheduler.jobs["a"].ticket
+    harness.step()
+    harness.step()
+    assert ticket.answered is None
+    harness.step()
+    assert ticket.answered is not None

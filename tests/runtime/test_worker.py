@@ -305,6 +305,26 @@ def test_a_writer_does_not_wait_for_its_reader() -> None:
         assert read_frame(stream) is None
 
 
+def test_a_writer_works_with_file_numbers_beyond_a_thousand() -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < 2000:
+        pytest.skip("this process may not open so many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2000), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    reading, writing = os.pipe()
+    try:
+        writer = FrameWriter(writing)
+        writer.send({"text": "x" * 1_000_000})  # more than a pipe holds
+        with os.fdopen(reading, "rb") as stream:
+            assert read_frame(stream) == {"text": "x" * 1_000_000}
+        writer.close()
+    finally:
+        for number in opened:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_frames_for_nobody_are_dropped() -> None:
     reading, writing = os.pipe()
     writer = FrameWriter(writing)
