@@ -165,7 +165,14 @@ class _Link:
             on_event(Failed(request_id=request.id, code=code, message=message))
         else:
             body = to_json(request)
-            self.process.requests.send({"do": "submit", "id": request.id, "request": body})
+            try:
+                self.process.requests.send({"do": "submit", "id": request.id, "request": body})
+            except (TypeError, ValueError) as error:  # the request holds what JSON cannot
+                with self._lock:
+                    self._receivers.pop(request.id, None)
+                message = f"the request cannot be sent to the worker: {error}"
+                code = ErrorCode.INVALID_REQUEST
+                on_event(Failed(request_id=request.id, code=code, message=message))
 
     def abort(self, request_id: str) -> None:
         if request_id in self._receivers:
@@ -177,7 +184,10 @@ class _Link:
         Raises:
             EngineClosedError: the worker has ended, or ends before it answers.
             RametError: what the method raised.
+            RuntimeError: called from a receiver: its thread is the one that brings the answer.
         """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"{method} cannot be called inside on_event: call it elsewhere")
         number, answer = next(self._calls), SimpleQueue[dict[str, Any]]()
         with self._lock:
             if self._end is not None:

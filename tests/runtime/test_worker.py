@@ -23,6 +23,8 @@ from ramet.runtime.protocol import (
     EngineError,
     ErrorCode,
     Event,
+    Finished,
+    GenerateRequest,
     ModelNotFoundError,
     Request,
     SamplingParams,
@@ -354,3 +356,27 @@ def test_a_containers_quota_bounds_the_cores(tmp_path: Path) -> None:
     assert usable_cores(tmp_path) == 1
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert usable_cores(tmp_path) == all_cores
+
+
+def test_a_request_that_json_cannot_hold_fails_by_an_event(engine: WorkerEngine) -> None:
+    receiver = Receiver()
+    request = GenerateRequest(id="bytes", prompt=(Text(b"bytes"),))  # type: ignore[arg-type]
+    engine.submit(request, receiver)
+    receiver.wait("bytes")
+    assert receiver.failed("bytes").code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_call_inside_a_receiver_is_refused_and_does_not_wait(engine: WorkerEngine) -> None:
+    receiver = Receiver()
+    refusals: list[str] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Finished):
+            with pytest.raises(RuntimeError, match="inside on_event") as caught:
+                engine.info()
+            refusals.append(str(caught.value))
+        receiver(event)
+
+    engine.submit(generate("inside", "hello"), on_event)
+    receiver.wait("inside")
+    assert len(refusals) == 1
