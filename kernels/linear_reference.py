@@ -2,8 +2,8 @@
 
 A BLAS library picks its kernel by the number of rows, and another kernel may add in another
 order. Two things keep the rows equal: inputs are padded to row counts of which it is known that
-they give what tiles of 16 rows give (tried at load on the weight itself), and a weight for which
-even multiples of 16 rows differ is multiplied tile by tile.
+they give what tiles of 16 rows give (tried at load, once for each shape and dtype), and a weight
+for which even multiples of 16 rows differ is multiplied tile by tile.
 """
 
 from __future__ import annotations
