@@ -213,6 +213,17 @@ class _Link:
             self._hand_over(on_event, _closed(request_id, why))
 
     def _read(self) -> None:
+        try:
+            self._read_frames()
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of the thread's end
+            self.end(f"the worker's answer could not be read: {type(error).__name__}: {error}")
+            self.process.close(timeout=1.0)
+            while self.process.read() is not None:
+                continue  # nobody waits for what is still in the pipe
+        if self._end is None:
+            self.end(f"the worker process has ended: {self.process.how_it_ended()}")
+
+    def _read_frames(self) -> None:
         while (frame := self.process.read()) is not None:
             if "event" in frame:
                 self._dispatch(from_json(frame["event"]))
@@ -221,8 +232,6 @@ class _Link:
                     caller = self._callers.pop(frame["reply"], None)
                 if caller is not None:
                     caller.put(frame)
-        if self._end is None:
-            self.end(f"the worker process has ended: {self.process.how_it_ended()}")
 
     def _dispatch(self, event: Event) -> None:
         is_last = isinstance(event, (Finished, Scored, Failed))

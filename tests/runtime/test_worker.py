@@ -380,3 +380,21 @@ def test_a_call_inside_a_receiver_is_refused_and_does_not_wait(engine: WorkerEng
     engine.submit(generate("inside", "hello"), on_event)
     receiver.wait("inside")
     assert len(refusals) == 1
+
+
+def test_an_answer_that_cannot_be_read_ends_every_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start()
+
+    def unreadable(body: object) -> Event:
+        raise KeyError("type")
+
+    monkeypatch.setattr("ramet.runtime.worker_client.from_json", unreadable)
+    receiver = Receiver()
+    engine.submit(generate("a", "hello"), receiver)
+    receiver.wait("a")
+    assert receiver.failed("a").code == ErrorCode.ENGINE_CLOSED
+    assert "could not be read" in receiver.failed("a").message
+    engine.submit(generate("b", "hello"), receiver)
+    receiver.wait("b")
+    assert receiver.failed("b").code == ErrorCode.ENGINE_CLOSED
+    engine.close()
