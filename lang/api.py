@@ -11,8 +11,8 @@ from ramet.runtime.protocol import (
     Constraint,
     GenOptions,
     InvalidRequestError,
-    SamplingParams,
     normalize_options,
+    params_of,
     unknown_name,
 )
 
@@ -82,7 +82,7 @@ def gen(
         return select(name, choices, choices_method=choices_method)
     if choices_method is not None:
         raise TypeError("choices_method was given without choices")
-    SamplingParams(**{"max_new_tokens": None, **own})  # type: ignore[arg-type]
+    params_of({"max_new_tokens": None, **own})
     constraint = None if regex is None else _regex_constraint(regex)
     if constraint is not None and "max_new_tokens" not in own:
         own["max_new_tokens"] = None

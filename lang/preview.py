@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from ramet.runtime.protocol import Event, Request, RoleBegin, Segment, Text
 
+from .executor import KnownNothingError
+
 
 class PreviewBackend:
     """Answers nothing; a preview ends at the first read of what it does not know."""
@@ -28,6 +30,14 @@ class PreviewBackend:
                 case _:
                     pass
         return "".join(parts)
+
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """End the preview: without a model there are no tokens to count."""
+        raise KnownNothingError
+
+    def flush_cache(self) -> bool:
+        """Return True: nothing is cached."""
+        return True
 
     def info(self) -> dict[str, object]:
         """Return that there is no model."""

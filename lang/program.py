@@ -15,8 +15,8 @@ from ramet.runtime.protocol import (
     InvalidRequestError,
     RequestCancelledError,
     SamplingOptions,
-    SamplingParams,
     normalize_options,
+    params_of,
     unknown_name,
 )
 
@@ -52,7 +52,7 @@ class RunOptions:
         own = {name: given[name] for name in _OWN_OPTIONS if name in given}
         rest = {name: value for name, value in given.items() if name not in own}
         sampling = normalize_options(rest)
-        SamplingParams(**{"max_new_tokens": None, **sampling})  # type: ignore[arg-type]
+        params_of({"max_new_tokens": None, **sampling})
         options = cls(**own, sampling=sampling)
         if options.on_error not in _ON_ERROR:
             raise InvalidRequestError(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from ramet.runtime.protocol import SamplingParams, Usage
+from ramet.runtime.protocol import Usage, params_of
 
 from . import context, meta_info, transcript
 from .errors import (
@@ -232,7 +232,7 @@ class ProgramState:
                 name = node.name or self._unnamed()
                 value = Value(name, self._stream)
                 options = {**self._run.settings.sampling, **dict(node.options)}
-                value.sampling = SamplingParams(**options)
+                value.sampling, _ = params_of(options)
                 settings = self._run.settings
                 value.seed = gen_seed(
                     settings.seed, settings.row, self._stream.path, self._num_gens

@@ -271,10 +271,10 @@ class Stream:
     def _on_finished(self, node: Gen | Select, event: Finished) -> None:
         value = self.run.values[node.id]
         tokens = self._now
-        self.tokens = tokens.add_ids(tokens.num_known, event.ids).add_text(event.tail)
+        self.tokens = tokens.add_ids(tokens.num_known, event.sample.ids).add_text(event.sample.tail)
         evidence = Evidence(event.request_id, event.usage, event.timings)
-        evidence.reason, evidence.matched = event.reason.kind, event.reason.matched
-        self._done(value, event.text, evidence)
+        evidence.reason, evidence.matched = event.sample.reason.kind, event.sample.reason.matched
+        self._done(value, event.sample.text, evidence)
 
     def _on_scored(self, node: Any, event: Scored) -> None:
         value = self.run.values[node.id]

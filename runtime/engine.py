@@ -138,6 +138,15 @@ class Engine:
         self._check_process()
         return self._prompts.render(segments)
 
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many tokens the prompt has.
+
+        Raises:
+            ChatTemplateError: the model's template forbids the conversation.
+        """
+        self._check_process()
+        return len(self._prompts.encode(segments).ids)
+
     def info(self) -> dict[str, object]:
         """Return what is running here: model, sizes, load, counters. JSON-safe."""
         self._check_process()

@@ -83,7 +83,8 @@ class ModelRunner:
         plan, logits = pending.plan, pending.logits
         return StepResult(
             tokens=draw_tokens(logits, plan.draws, self._vocab_size),
-            logprobs=gather_logprobs(logits, plan.gathers),
+            gathered=gather_logprobs(logits, plan.gathers),
+            reported=[None] * len(plan.draws),
         )
 
     @torch.inference_mode()

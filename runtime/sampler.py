@@ -15,7 +15,7 @@ import torch
 from ramet.kernels import ops
 
 from .protocol import SamplingParams
-from .step import Draw, Gather
+from .step import Draw, Gather, RowLogprobs
 
 NOT_FINITE = -1  # the token of a row whose logits are not finite
 NUCLEUS_TRIES = (128, 2048)  # likeliest ids that are sorted before the whole vocabulary is
@@ -113,15 +113,15 @@ def _sum(values: torch.Tensor) -> torch.Tensor:
     return torch.stack([piece.sum() for piece in torch.split(values, SUM_WIDTH)]).cumsum(0)[-1]
 
 
-def gather_logprobs(logits: torch.Tensor, gathers: Sequence[Gather]) -> list[list[float]]:
+def gather_logprobs(logits: torch.Tensor, gathers: Sequence[Gather]) -> list[RowLogprobs]:
     """Return the log-probabilities that each gather asks for, of the logits as they are."""
     rows = [gather.row for gather in gathers for _ in gather.ids]
     ids = [token for gather in gathers for token in gather.ids]
     if not ids:
-        return [[] for _ in gathers]
+        return [RowLogprobs([]) for _ in gathers]
     device = logits.device
     found = ops.log_softmax_gather(
         logits, torch.tensor(rows, device=device), torch.tensor(ids, device=device)
     ).tolist()
     values = iter(found)
-    return [[next(values) for _ in gather.ids] for gather in gathers]
+    return [RowLogprobs([next(values) for _ in gather.ids]) for gather in gathers]

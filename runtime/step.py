@@ -22,7 +22,10 @@ class Draw:
     """Sample one token from logit row `row`.
 
     `seed` and `position` (the output position, 0 for the first generated token) key the noise.
-    `banned` ids are never sampled (end-of-turn tokens before `min_new_tokens`).
+    `banned` ids are never sampled (end-of-turn tokens before `min_new_tokens`). `history` holds
+    prompt and output so far, the last `position` of them generated; it is there only where
+    `sampling.has_penalties`. With `report` the log-probability of the drawn token is reported,
+    then those of `report.ids` and the `report.top` likeliest.
     """
 
     row: int
@@ -30,14 +33,28 @@ class Draw:
     position: int
     sampling: SamplingParams
     banned: tuple[int, ...] = ()
+    history: Int32Array | None = None
+    report: Gather | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Report the log-probabilities of `ids` in logit row `row`."""
+    """Report the log-probabilities of `ids` in logit row `row`, and the `top` likeliest there."""
 
     row: int
     ids: tuple[int, ...]
+    top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowLogprobs:
+    """Log-probabilities of one row: of the asked ids in their order, and the likeliest.
+
+    `top` holds (id, log-probability), likeliest first, equals by id.
+    """
+
+    logprobs: list[float]
+    top: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +80,15 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Answers in the plan's order. A draw of −1 says that its logits were not finite."""
+    """Answers in the plan's order. A draw of −1 says that its logits were not finite.
+
+    `gathered` has one entry per gather, NaN as it is. `reported` has one per draw: None where
+    there was no report, else the drawn token's log-probability first, then the asked ids'.
+    """
 
     tokens: list[int] = field(default_factory=list)  # one per draw
-    logprobs: list[list[float]] = field(default_factory=list)  # one list per gather; NaN as it is
+    gathered: list[RowLogprobs] = field(default_factory=list)
+    reported: list[RowLogprobs | None] = field(default_factory=list)
 
 
 class Runner(Protocol):

@@ -115,7 +115,7 @@ def threads_agree(
     answers = []
     for count in counts:
         set_num_threads(count)
-        answers.append([runner.collect(runner.launch(probe)).logprobs for probe in probes])
+        answers.append([runner.collect(runner.launch(probe)).gathered for probe in probes])
     return all(answer == answers[0] for answer in answers)
 
 

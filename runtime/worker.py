@@ -42,6 +42,10 @@ class ServedEngine(Protocol):
         """Return the prompt text."""
         ...
 
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many tokens the prompt has."""
+        ...
+
     def info(self) -> dict[str, object]:
         """Return what is running."""
         ...
@@ -128,6 +132,10 @@ class _Worker:
                 self._submit(engine, frame["id"], frame["request"])
             case "abort":
                 engine.abort(frame["id"])
+            case "count_tokens":
+                self._reply(
+                    frame, lambda: engine.count_tokens(tuple(map(from_json, frame["segments"])))
+                )
             case "render":
                 self._reply(frame, lambda: engine.render(tuple(map(from_json, frame["segments"]))))
             case "info":

@@ -102,6 +102,11 @@ class WorkerEngine:
                 raise
             return self._prompts.render(segments)
 
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many tokens the prompt has."""
+        self._check_process()
+        return int(self._link.call("count_tokens", segments=to_json(segments)))
+
     def info(self) -> dict[str, object]:
         """Return what is running in the worker. JSON-safe."""
         self._check_process()

@@ -28,6 +28,14 @@ class Backend(Protocol):
         """Return the text that the model would see."""
         ...
 
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many tokens the prompt has; raise what a request with it would fail with."""
+        ...
+
+    def flush_cache(self) -> bool:
+        """Empty the prefix cache; False, and nothing happens, while something runs."""
+        ...
+
     def info(self) -> dict[str, object]:
         """Return a description for people: the model, its context length, where it runs."""
         ...

@@ -22,6 +22,7 @@ from ramet.runtime.protocol import (
     InvalidRequestError,
     OptionScore,
     Request,
+    Sample,
     Scored,
     ScoreRequest,
     Segment,
@@ -114,6 +115,10 @@ class Fake:
     def render(self, segments: tuple[Segment, ...]) -> str:
         """Return the prompt as text; roles stand in ChatML."""
         return decode(encode(segments))
+
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many bytes the prompt has: they are this backend's tokens."""
+        return len(encode(segments))
 
     def info(self) -> dict[str, object]:
         """Return what this is."""
@@ -218,9 +223,7 @@ class Fake:
         ids = encode((), text)
         yield Finished(
             request_id=request.id,
-            reason=reason,
-            ids=TokenIds.of(ids),
-            text=text,
+            samples=(Sample(reason=reason, ids=TokenIds.of(ids), text=text),),
             usage=self._history.usage(job.prompt, ids),
             timings=Timings(first_token=0.0, total=self._delay),
         )

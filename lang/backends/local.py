@@ -53,6 +53,10 @@ class Engine:
         """Return the text that the model would see."""
         return self._engine.render(segments)
 
+    def count_tokens(self, segments: tuple[Segment, ...]) -> int:
+        """Return how many tokens the prompt has."""
+        return self._engine.count_tokens(segments)
+
     def info(self) -> dict[str, object]:
         """Return the model, its context length, its memory and counters, and where it runs."""
         return self._engine.info()
@@ -64,7 +68,7 @@ class Engine:
 
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False while something runs."""
-        return bool(cast(Any, self._engine).flush_cache())
+        return self._engine.flush_cache()
 
     def close(self) -> None:
         """Stop the engine; whatever still runs ends with `EngineClosedError`."""

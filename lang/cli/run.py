@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from ramet.runtime.protocol import ProgramError, SamplingParams, normalize_options
+from ramet.runtime.protocol import ProgramError, normalize_options, params_of
 
 from ..backends.base import Backend
 from ..backends.local import Engine
@@ -44,7 +44,7 @@ def _run_options(options: Namespace, program: Program) -> dict[str, object]:
     """Return the run options that were given, checked before anything starts."""
     chosen = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     sampling = {name: value for name, value in chosen.items() if name != "seed"}
-    SamplingParams(**normalize_options(sampling))  # type: ignore[arg-type]
+    params_of(normalize_options(sampling))
     if "seed" in chosen:
         check_seed(chosen["seed"])
     for name in chosen:

@@ -4,6 +4,7 @@ Standard library only. Everything here is plain data that round-trips through JS
 """
 
 from .errors import (
+    RETRYABLE,
     ChatTemplateError,
     ContextLengthError,
     DeadlineError,
@@ -16,6 +17,7 @@ from .errors import (
     ModelFileError,
     ModelNotFoundError,
     NonFiniteLogitsError,
+    OverloadedError,
     ProgramError,
     RametError,
     RequestCancelledError,
@@ -23,6 +25,7 @@ from .errors import (
     code_of_error,
     error_from_code,
 )
+from .logprobs import LogprobParams, TokenLogprob
 from .messages import (
     Accepted,
     Delta,
@@ -33,6 +36,7 @@ from .messages import (
     GenerateRequest,
     OptionScore,
     Request,
+    Sample,
     ScheduleHints,
     Scored,
     ScoreRequest,
@@ -40,17 +44,22 @@ from .messages import (
     Usage,
 )
 from .sampling import (
+    LOGPROB_NAMES,
     Constraint,
     GenOptions,
     SamplingOptions,
     SamplingParams,
     normalize_options,
+    params_of,
+    sample_seed,
     unknown_name,
 )
 from .segments import ROLES, RoleBegin, RoleEnd, Segment, Text, TokenIds
 from .wire import from_json, to_json
 
 __all__ = [
+    "LOGPROB_NAMES",
+    "RETRYABLE",
     "ROLES",
     "Accepted",
     "ChatTemplateError",
@@ -68,18 +77,21 @@ __all__ = [
     "GenOptions",
     "GenerateRequest",
     "InvalidRequestError",
+    "LogprobParams",
     "ModelDownloadError",
     "ModelError",
     "ModelFileError",
     "ModelNotFoundError",
     "NonFiniteLogitsError",
     "OptionScore",
+    "OverloadedError",
     "ProgramError",
     "RametError",
     "Request",
     "RequestCancelledError",
     "RoleBegin",
     "RoleEnd",
+    "Sample",
     "SamplingOptions",
     "SamplingParams",
     "ScheduleHints",
@@ -89,12 +101,15 @@ __all__ = [
     "Text",
     "Timings",
     "TokenIds",
+    "TokenLogprob",
     "UnsupportedFeatureError",
     "Usage",
     "code_of_error",
     "error_from_code",
     "from_json",
     "normalize_options",
+    "params_of",
+    "sample_seed",
     "to_json",
     "unknown_name",
 ]

@@ -11,7 +11,8 @@
     │   └── ChatTemplateError (ValueError)      the model's template forbids the conversation
     ├── EngineError (RuntimeError)              a request that failed inside the engine
     │   ├── EngineClosedError                   the engine has stopped; start another
-    │   └── NonFiniteLogitsError (ArithmeticError)
+    │   ├── NonFiniteLogitsError (ArithmeticError)
+    │   └── OverloadedError                     the queue is full; try again later
     ├── DeadlineError (TimeoutError)
     ├── RequestCancelledError
     └── ProgramError                            the language's own errors, see `ramet.errors`
@@ -35,6 +36,7 @@ class ErrorCode(StrEnum):
     DEADLINE = "deadline"
     NON_FINITE = "non_finite"
     ENGINE_CLOSED = "engine_closed"
+    OVERLOADED = "overloaded"
     INTERNAL = "internal"
 
 
@@ -49,8 +51,16 @@ class InvalidRequestError(RametError, ValueError):
 class ContextLengthError(InvalidRequestError):
     """The prompt does not fit the model's context or the KV pool.
 
-    The message states both numbers.
+    The message states both numbers; `num_tokens` (of the prompt) and `limit` are them where they
+    are known, else None.
     """
+
+    def __init__(
+        self, message: str, *, num_tokens: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.num_tokens = num_tokens
+        self.limit = limit
 
 
 class UnsupportedFeatureError(InvalidRequestError):
@@ -89,6 +99,10 @@ class NonFiniteLogitsError(EngineError, ArithmeticError):
     """The model produced NaN or infinite logits for this request."""
 
 
+class OverloadedError(EngineError):
+    """The engine's queue is full: send the request again later."""
+
+
 class DeadlineError(RametError, TimeoutError):
     """The time limit passed before the work was done."""
 
@@ -110,13 +124,22 @@ _ERRORS: dict[ErrorCode, type[RametError]] = {
     ErrorCode.DEADLINE: DeadlineError,
     ErrorCode.NON_FINITE: NonFiniteLogitsError,
     ErrorCode.ENGINE_CLOSED: EngineClosedError,
+    ErrorCode.OVERLOADED: OverloadedError,
     ErrorCode.INTERNAL: EngineError,
 }
 _CODES = {error: code for code, error in _ERRORS.items()}
 
 
-def error_from_code(code: ErrorCode, message: str) -> RametError:
+RETRYABLE = frozenset({ErrorCode.OVERLOADED, ErrorCode.NON_FINITE, ErrorCode.INTERNAL})
+"""What may go well when the same request is sent again."""
+
+
+def error_from_code(
+    code: ErrorCode, message: str, *, num_tokens: int | None = None, limit: int | None = None
+) -> RametError:
     """Return the exception that stands for a `Failed` event."""
+    if code is ErrorCode.CONTEXT_LENGTH:
+        return ContextLengthError(message, num_tokens=num_tokens, limit=limit)
     return _ERRORS[code](message)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .errors import ErrorCode, InvalidRequestError
+from .logprobs import LogprobParams, TokenLogprob
 from .sampling import Constraint, SamplingParams
 from .segments import Segment, TokenIds
 
@@ -31,8 +32,11 @@ class ScheduleHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """Continue `prompt`. `seed` is the derived seed: an unsigned 64-bit integer.
+    """Continue `prompt`, `sampling.n` times.
 
+    `seed` is the derived seed, an unsigned 64-bit integer, of the first sample; that of sample i
+    is `sample_seed(seed, i)`. `logprobs` says which log-probabilities are wanted, None = none.
+    Requests of higher `priority` run first.
     `timeout` is in seconds from the submission, None = none. `cache_salt` names a namespace of
     the prefix cache. With `stream` the engine sends `Delta` events as text becomes certain.
     `label` is the program's name for this output and `state_id` names the state it is for: both
@@ -44,8 +48,10 @@ class GenerateRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int = 0
     constraint: Constraint | None = None
+    logprobs: LogprobParams | None = None
     stream: bool = False
     timeout: float | None = None
+    priority: int = 0
     cache_salt: str = ""
     hints: ScheduleHints | None = None
     label: str = ""
@@ -59,14 +65,17 @@ class GenerateRequest:
 class ScoreRequest:
     """Score each of `options` as the continuation of `prompt`.
 
-    Prompt and option are encoded as one string; the answer is one `Scored` event. `label` and
-    `state_id` are as in `GenerateRequest`.
+    Prompt and option are encoded as one string; the answer is one `Scored` event. With
+    `unconditional` each option's own ids are also scored with no prompt before them. `label`,
+    `priority` and `state_id` are as in `GenerateRequest`.
     """
 
     id: str
     prompt: tuple[Segment, ...]
     options: tuple[str, ...]
+    unconditional: bool = False
     timeout: float | None = None
+    priority: int = 0
     cache_salt: str = ""
     hints: ScheduleHints | None = None
     label: str = ""
@@ -128,7 +137,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishReason:
-    """Why a generation ended. `matched` is the stop string or token id, None for `length`."""
+    """Why a generation ended.
+
+    `matched` is the stop string, the pattern of `stop_regex` or the token id; None for `length`.
+    """
 
     kind: Literal["stop", "length"]
     matched: str | int | None = None
@@ -147,36 +159,66 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """Text that is certain: whole characters, and no beginning of a stop string."""
+    """Text of sample `index` that is certain: whole characters, and no beginning of a stop.
 
-    request_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A generation ended. The state keeps `ids`, then `tail` opens its next literal run.
-
-    `text` is the whole generated text. It is the text of `ids` followed by `tail`, which is only
-    non-empty where a stop string cut a token. A stop token is in neither.
+    `ids` are the tokens that were generated since the sample's last delta, whether or not their
+    text is certain already, and `logprobs` theirs where they are wanted.
     """
 
     request_id: str
+    text: str
+    index: int = 0
+    ids: TokenIds = field(default_factory=TokenIds)
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One generated continuation. The state keeps `ids`, then `tail` opens its next literal run.
+
+    `text` is the whole generated text. It is the text of `ids` followed by `tail`, which is only
+    non-empty where a stop string cut a token. A stop token is in neither. `logprobs` has one
+    entry per generated token, those cut off at the end included, where they are wanted.
+    """
+
     reason: FinishReason
     ids: TokenIds
     text: str
     tail: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A generation ended: its `samples` in their order, at least one.
+
+    `prompt_logprobs` begins at `LogprobParams.start`; without one it is empty.
+    """
+
+    request_id: str
+    samples: tuple[Sample, ...]
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     usage: Usage = field(default_factory=Usage)
     timings: Timings = field(default_factory=Timings)
+
+    @property
+    def sample(self) -> Sample:
+        """The first sample: the one that a state goes on with."""
+        return self.samples[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionScore:
-    """One option: ids after the shared trunk, their log-probabilities, and their text."""
+    """One option: ids after the shared trunk, their log-probabilities, and their text.
+
+    `unconditional` has the log-probability of each id after those before it and no prompt, 0 for
+    the first where the model has no start token; None unless the request asked.
+    """
 
     ids: TokenIds
     logprobs: tuple[float, ...]
     text: str
+    unconditional: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +239,16 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The request ended with an error; everything else goes on."""
+    """The request ended with an error; everything else goes on.
+
+    `num_tokens` and `limit` are given with `CONTEXT_LENGTH`.
+    """
 
     request_id: str
     code: ErrorCode
     message: str
+    num_tokens: int | None = None
+    limit: int | None = None
 
 
 Event = Accepted | Delta | Finished | Scored | Failed

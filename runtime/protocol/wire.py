@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from . import messages, sampling, segments
+from . import logprobs, messages, sampling, segments
 from .errors import InvalidRequestError
 
 Json = dict[str, Any]
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _TYPES: dict[str, type] = {
     cls.__name__: cls
-    for module in (segments, sampling, messages)
+    for module in (segments, sampling, logprobs, messages)
     for cls in vars(module).values()
     if dataclasses.is_dataclass(cls) and isinstance(cls, type)
 }
@@ -72,7 +72,8 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         item = _decoder(typing.get_args(hint)[0])
         return lambda value: tuple(item(x) for x in value)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union
+        rows = [_decoder(a) for a in typing.get_args(hint) if typing.get_origin(a) is tuple]
+        return lambda value: _decode_union(value, rows)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
     if dataclasses.is_dataclass(hint):
@@ -80,5 +81,7 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _decode_union(value: Any) -> Any:
+def _decode_union(value: Any, rows: list[Callable[[Any], Any]]) -> Any:
+    if isinstance(value, list) and rows:
+        return rows[0](value)
     return from_json(value) if isinstance(value, dict) else value

@@ -83,9 +83,9 @@ class Batch:
         Raises:
             ValueError: the result does not have one answer per question.
         """
-        if (len(result.tokens), len(result.logprobs)) != (len(self._draws), len(self._gathers)):
+        if (len(result.tokens), len(result.gathered)) != (len(self._draws), len(self._gathers)):
             raise ValueError(
-                f"the runner gave {len(result.tokens)} tokens and {len(result.logprobs)} gathers "
+                f"the runner gave {len(result.tokens)} tokens and {len(result.gathered)} gathers "
                 f"for {len(self._draws)} draws and {len(self._gathers)} gathers"
             )
         by_chunk: list[list[Answer]] = [[] for _ in self.chunks]
@@ -134,7 +134,7 @@ def _answer(question: _Question, result: StepResult) -> Answer:
     if question.is_draw:
         token = result.tokens[question.index]
         return Answer(question.sequence, question.position, token=token, is_finite=token >= 0)
-    logprobs = result.logprobs[question.index]
+    logprobs = result.gathered[question.index].logprobs
     is_finite = not any(math.isnan(value) for value in logprobs)
     kept = None if question.is_probe else logprobs
     return Answer(question.sequence, question.position, logprobs=kept, is_finite=is_finite)

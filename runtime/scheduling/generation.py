@@ -15,6 +15,7 @@ from ..protocol import (
     FinishReason,
     GenerateRequest,
     InvalidRequestError,
+    Sample,
     TokenIds,
     UnsupportedFeatureError,
     Usage,
@@ -151,10 +152,14 @@ class Generation:
         self.ticket.end(
             Finished(
                 request_id=self._request.id,
-                reason=reason,
-                ids=TokenIds.of(self._outputs[: result.num_kept]),
-                text=result.text,
-                tail=result.tail,
+                samples=(
+                    Sample(
+                        reason=reason,
+                        ids=TokenIds.of(self._outputs[: result.num_kept]),
+                        text=result.text,
+                        tail=result.tail,
+                    ),
+                ),
                 usage=self.ticket.usage + Usage(generated_tokens=self._num_generated),
                 timings=self.ticket.timings(),
             )

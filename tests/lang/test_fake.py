@@ -180,7 +180,7 @@ def test_events_of_a_request_are_accepted_then_one_end() -> None:
     assert isinstance(accepted, Accepted)
     assert (accepted.prefix_tokens, list(accepted.ids)) == (2, [97, 98])
     assert isinstance(finished, Finished)
-    assert list(finished.ids) == list("é!".encode())
+    assert list(finished.sample.ids) == list("é!".encode())
 
 
 def test_scores_begin_after_what_the_options_share() -> None:

@@ -37,7 +37,7 @@ from ramet.runtime.scheduling.job import Ticket
 from ramet.runtime.scheduling.kv_memory import KVMemory
 from ramet.runtime.scheduling.scheduler import Scheduler
 from ramet.runtime.scheduling.scoring import Scoring
-from ramet.runtime.step import StepPlan, StepResult
+from ramet.runtime.step import RowLogprobs, StepPlan, StepResult
 
 VOCAB_SIZE = 128
 EOS = 127
@@ -155,11 +155,11 @@ class ScriptedRunner:
             -1 if bad[d.row] else next_token(rows[d.row], d.seed, d.position, d.banned)
             for d in plan.draws
         ]
-        logprobs = [
-            [math.nan if bad[g.row] else logprob(rows[g.row], token) for token in g.ids]
+        gathered = [
+            RowLogprobs([math.nan if bad[g.row] else logprob(rows[g.row], t) for t in g.ids])
             for g in plan.gathers
         ]
-        return StepResult(tokens, logprobs)
+        return StepResult(tokens, gathered, [None] * len(plan.draws))
 
 
 def reference(ids: Sequence[int], request: GenerateRequest) -> list[int]:

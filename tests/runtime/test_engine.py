@@ -90,8 +90,8 @@ def test_accepted_comes_first_and_one_end_last(engine: Engine, receiver: Receive
     assert bytes(first.ids) == b"hello"
     assert all(isinstance(event, Delta) for event in middle)
     finished = receiver.finished("a")
-    assert list(finished.ids) == reference(b"hello", request)
-    assert "".join(e.text for e in middle if isinstance(e, Delta)) == finished.text
+    assert list(finished.sample.ids) == reference(b"hello", request)
+    assert "".join(e.text for e in middle if isinstance(e, Delta)) == finished.sample.text
     assert 0 <= finished.timings.queue <= finished.timings.first_token <= finished.timings.total
 
 
@@ -309,7 +309,9 @@ def test_many_threads_may_submit_at_once(engine: Engine, receiver: Receiver) -> 
     for name in names:
         worker, index = name.split("-")
         request = generate(name, f"prompt {worker}", seed=int(index))
-        assert list(receiver.finished(name).ids) == reference(f"prompt {worker}".encode(), request)
+        assert list(receiver.finished(name).sample.ids) == reference(
+            f"prompt {worker}".encode(), request
+        )
 
 
 def test_flush_forgets_and_is_refused_while_something_runs(

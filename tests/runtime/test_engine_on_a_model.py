@@ -77,7 +77,7 @@ def answers(engine: Engine | WorkerEngine, *, together: bool = True, shuffle: in
             result[request.id] = receiver.scored(request.id).options
         else:
             finished = receiver.finished(request.id)
-            result[request.id] = (finished.ids.packed, finished.text)
+            result[request.id] = (finished.sample.ids.packed, finished.sample.text)
     return result
 
 

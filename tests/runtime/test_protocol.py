@@ -18,6 +18,7 @@ from ramet.runtime.protocol import (
     ErrorCode,
     GenerateRequest,
     InvalidRequestError,
+    LogprobParams,
     RametError,
     SamplingParams,
     ScoreRequest,
@@ -49,6 +50,16 @@ valid_sampling = st.builds(
     stop=st.lists(st.text(min_size=1, max_size=4), max_size=4).map(tuple),
     stop_token_ids=st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple),
     ignore_eos=st.booleans(),
+    n=st.integers(1, 128),
+    frequency_penalty=st.floats(-2, 2),
+    presence_penalty=st.floats(-2, 2),
+    repetition_penalty=st.floats(0, 2, exclude_min=True),
+    logit_bias=st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(-100, 100)), max_size=4).map(
+        tuple
+    ),
+    stop_regex=st.lists(st.text(min_size=1, max_size=4), max_size=4).map(tuple),
+    no_stop_trim=st.booleans(),
+    skip_special_tokens=st.booleans(),
 )
 
 
@@ -63,6 +74,13 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of([of_type(argument) for argument in arguments])
     if hint is SamplingParams:
         return valid_sampling
+    if hint is LogprobParams:
+        return st.builds(
+            LogprobParams,
+            start=st.integers(-1, 10**6),
+            top=st.integers(0, 128),
+            token_ids=st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple),
+        )
     if hint is TokenIds:
         return st.lists(st.integers(0, 2**31 - 1), max_size=5).map(TokenIds.of)
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -147,7 +147,8 @@ def test_positions_of_one_seed_are_independent_draws() -> None:
 def test_logprobs_are_of_the_whole_row_and_nan_stays() -> None:
     logits = rows_of(4)
     logits[2, 0] = math.nan
-    found = gather_logprobs(logits, [Gather(3, (1, 499, 1)), Gather(0, ()), Gather(2, (5,))])
+    asked = [Gather(3, (1, 499, 1)), Gather(0, ()), Gather(2, (5,))]
+    found = [row.logprobs for row in gather_logprobs(logits, asked)]
     expected = torch.log_softmax(logits[3].double(), -1)
     assert found[0] == pytest.approx([float(expected[i]) for i in (1, 499, 1)], abs=1e-5)
     assert found[1] == []

@@ -72,7 +72,7 @@ def check_outputs(harness: Harness, submitted: Sequence[Request]) -> None:
         text = request.prompt[0].text  # type: ignore[union-attr]
         if isinstance(request, GenerateRequest):
             finished = harness.receiver.finished(request.id)
-            assert list(finished.ids) == reference(text.encode(), request)
+            assert list(finished.sample.ids) == reference(text.encode(), request)
             usage = finished.usage
             assert usage.prompt_tokens == len(text)
         else:
@@ -243,7 +243,7 @@ def test_the_next_call_reuses_all_but_the_last_token() -> None:
     harness = Harness()
     harness.submit(generate("a", "hello", sampling=sampling(4, ignore_eos=True), seed=1))
     harness.run()
-    text = harness.receiver.finished("a").text
+    text = harness.receiver.finished("a").sample.text
     harness.submit(generate("b", "hello" + text, sampling=sampling(1)))
     harness.run()
     assert harness.receiver.finished("b").usage.cached_tokens == 5 + 4 - 1
@@ -276,7 +276,8 @@ def test_a_small_pool_retracts_and_resumes_with_the_same_tokens() -> None:
     assert small.scheduler.counters.num_retractions > 0
     assert large.scheduler.counters.num_retractions == 0
     for request in submitted:
-        assert small.receiver.finished(request.id).ids == large.receiver.finished(request.id).ids
+        ids = [which.receiver.finished(request.id).sample.ids for which in (small, large)]
+        assert ids[0] == ids[1]
 
 
 def test_hint_rank_orders_before_arrival() -> None:
@@ -323,8 +324,8 @@ def test_the_answer_ends_where_the_context_is_full(
     harness.submit(generate("a", "x" * 9, sampling=sampling(max_new_tokens, ignore_eos=True)))
     harness.run()
     finished = harness.receiver.finished("a")
-    assert len(finished.ids) == 3
-    assert finished.reason.kind == "length"
+    assert len(finished.sample.ids) == 3
+    assert finished.sample.reason.kind == "length"
 
 
 def test_a_constraint_is_refused_not_ignored() -> None:
@@ -339,8 +340,8 @@ def test_a_stop_token_ends_and_is_not_kept() -> None:
     harness.submit(with_seed(next(seeds)))
     harness.run()
     finished = harness.receiver.finished("a")
-    assert (finished.reason.kind, finished.reason.matched) == ("stop", EOS)
-    assert len(finished.ids) == 0
+    assert (finished.sample.reason.kind, finished.sample.reason.matched) == ("stop", EOS)
+    assert len(finished.sample.ids) == 0
     assert finished.usage.generated_tokens == 1
 
 
@@ -354,8 +355,8 @@ def test_min_new_tokens_bans_the_stop_tokens() -> None:
         harness.submit(with_seed(seed, min_new_tokens=6, stop_token_ids=(97, 98)))
         harness.run()
         finished = harness.receiver.finished("a")
-        assert len(finished.ids) >= 6
-        assert not {EOS, 97, 98} & set(finished.ids)
+        assert len(finished.sample.ids) >= 6
+        assert not {EOS, 97, 98} & set(finished.sample.ids)
 
 
 def test_a_stop_string_ends_the_text_before_it() -> None:
@@ -363,17 +364,17 @@ def test_a_stop_string_ends_the_text_before_it() -> None:
     request = generate("a", "x", sampling=sampling(20, ignore_eos=True), seed=3)
     full.submit(request)
     full.run()
-    text = full.receiver.finished("a").text
+    text = full.receiver.finished("a").sample.text
     stop = text[4:6]
     harness = Harness()
     params = sampling(20, ignore_eos=True, stop=(stop,))
     harness.submit(generate("a", "x", sampling=params, seed=3, stream=True))
     harness.run()
     finished = harness.receiver.finished("a")
-    assert finished.text == text[: text.index(stop)]
-    assert (finished.reason.kind, finished.reason.matched) == ("stop", stop)
+    assert finished.sample.text == text[: text.index(stop)]
+    assert (finished.sample.reason.kind, finished.sample.reason.matched) == ("stop", stop)
     deltas = [e.text for e in harness.receiver.events["a"] if hasattr(e, "text")]
-    assert "".join(deltas[:-1]) == finished.text
+    assert "".join(deltas) == finished.sample.text
 
 
 def test_scores_of_an_option_that_begins_another() -> None:

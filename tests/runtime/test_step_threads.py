@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from ramet.runtime.step import StepPlan, StepResult
+from ramet.runtime.step import RowLogprobs, StepPlan, StepResult
 from ramet.runtime.step_threads import (
     FIRST_TRIAL,
     LONGEST_PAUSE,
@@ -90,7 +90,7 @@ class BitsOfThreads:
 
     def collect(self, pending: object) -> StepResult:
         assert isinstance(pending, StepPlan)
-        return StepResult(logprobs=[[-1.0 - (self.threads >= self.changes_at) * 1e-9]])
+        return StepResult(gathered=[RowLogprobs([-1.0 - (self.threads >= self.changes_at) * 1e-9])])
 
 
 @pytest.mark.parametrize(("changes_at", "agree"), [(9, True), (2, False)])

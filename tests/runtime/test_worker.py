@@ -90,7 +90,11 @@ def test_a_worker_answers_as_an_engine_in_a_thread_does(
     thread.close()
     for i in range(12):
         mine, theirs = receiver.finished(f"r{i}"), other.finished(f"r{i}")
-        assert (mine.ids, mine.text, mine.reason) == (theirs.ids, theirs.text, theirs.reason)
+        assert (mine.sample.ids, mine.sample.text, mine.sample.reason) == (
+            theirs.sample.ids,
+            theirs.sample.text,
+            theirs.sample.reason,
+        )
         assert isinstance(receiver.events[f"r{i}"][0], Accepted)
     assert receiver.scored("s").options == other.scored("s").options
     assert receiver.failed("bad") == other.failed("bad")
@@ -264,7 +268,7 @@ def test_ctrl_c_does_not_reach_the_worker() -> None:
         "except KeyboardInterrupt:\n    pass\n"
         "engine.submit(generate('b', 'hello'), receiver)\n"
         "receiver.wait('b')\n"
-        "print(receiver.finished('b').text, flush=True)\n"
+        "print(receiver.finished('b').sample.text, flush=True)\n"
     )
     _, process = run_script(what)
     time.sleep(0.2)
