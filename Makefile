@@ -1,7 +1,7 @@
 # Every target takes PYTHON=…; the default is .venv where `make install` has made one.
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
-.PHONY: links install run check test test-slow bench docs
+.PHONY: links install run check test test-slow bench bench-quick docs
 
 links: # the folders under their import names, for the type checker
 	rm -rf build/links && mkdir -p build/links/ramet
@@ -23,8 +23,11 @@ test:
 test-slow:
 	$(PYTHON) -m pytest -m slow
 
-bench:
+bench: # all benchmarks, written into docs/benchmarks.md
 	$(PYTHON) -m tests.benchmarks.run
+
+bench-quick: # all of them in small, printed only
+	$(PYTHON) -m tests.benchmarks.run --quick
 
 docs: # links and file names exist, every snippet and example runs
 	$(PYTHON) -m pytest tests/test_docs.py tests/test_examples.py

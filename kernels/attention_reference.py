@@ -11,6 +11,7 @@ reduction within one block or one head, and row counts that are multiples of fou
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,22 @@ class KVCache:
     def num_bytes(self) -> int:
         """Memory that the cache takes."""
         return self.data.numel() * self.data.element_size()
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory that the KV of one token takes in all layers: the width of `read_kv`'s rows."""
+        shape = self.shape
+        return 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.data.itemsize
+
+    @property
+    def layout(self) -> str:
+        """What a row of `read_kv` means: caches with equal layouts understand each other's."""
+        shape = self.shape
+        return (
+            f"{str(self.data.dtype).removeprefix('torch.')} {sys.byteorder}-endian, "
+            f"{shape.num_layers} layers × (keys, values) × {shape.num_kv_heads} kv heads × "
+            f"{shape.head_dim}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +140,23 @@ def copy_kv(cache: KVCache, src: torch.Tensor, dst: torch.Tensor) -> None:
     """Copy slots; see `ops.copy_kv`."""
     for layer in cache.data:
         layer.index_copy_(2, dst, layer.index_select(2, src))
+
+
+def read_kv(cache: KVCache, slots: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of slots; see `ops.read_kv`."""
+    layers, _, kv_heads, _, head_dim = cache.data.shape
+    rows = cache.data.new_empty(len(slots), layers, 2, kv_heads, head_dim)
+    for number, layer in enumerate(cache.data):
+        rows[:, number] = layer.index_select(2, slots).permute(2, 0, 1, 3)
+    return rows.view(len(slots), 2 * layers * kv_heads * head_dim).view(torch.uint8)
+
+
+def write_kv(cache: KVCache, slots: torch.Tensor, rows: torch.Tensor) -> None:
+    """Put bytes back into slots; see `ops.write_kv`."""
+    layers, _, kv_heads, _, head_dim = cache.data.shape
+    values = rows.contiguous().view(cache.data.dtype).view(-1, layers, 2, kv_heads, head_dim)
+    for number, layer in enumerate(cache.data):
+        layer.index_copy_(2, slots, values[:, number].permute(1, 2, 0, 3))
 
 
 def plan_attention(cache: KVCache, layout: SequenceLayout) -> AttentionPlan:

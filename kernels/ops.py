@@ -13,7 +13,14 @@ from types import ModuleType
 
 import torch
 
-from . import attention_reference, linear_onednn, linear_reference, reference
+from . import (
+    attention_reference,
+    linear_onednn,
+    linear_reference,
+    reference,
+    sampling_numpy,
+    sampling_reference,
+)
 from .attention_reference import AttentionPlan, KVCache, KVShape, SequenceLayout
 from .linear_reference import PackedLinear
 
@@ -27,23 +34,29 @@ __all__ = [
     "attention",
     "copy_kv",
     "gelu_mul",
+    "gumbel_argmax",
     "gumbel_noise",
     "linear",
     "log_softmax_gather",
+    "log_sum_exp",
     "logits",
     "pack_head",
     "pack_linear",
     "padded_rows",
     "plan_attention",
+    "read_kv",
     "rms_norm",
     "rotary",
+    "row_maximum",
     "silu_mul",
     "store_kv",
+    "write_kv",
 ]
 
 _ATTENTION: dict[str, ModuleType] = {"reference": attention_reference}
 _LINEAR: dict[str, ModuleType] = {"reference": linear_reference, "onednn": linear_onednn}
 _ELEMENTWISE: dict[str, ModuleType] = {"reference": reference}
+_DRAWS: dict[str, ModuleType] = {"reference": sampling_reference, "numpy": sampling_numpy}
 
 
 def _pick(table: dict[str, ModuleType], implementation: str | None) -> ModuleType:
@@ -51,6 +64,10 @@ def _pick(table: dict[str, ModuleType], implementation: str | None) -> ModuleTyp
     if name not in table:
         raise ValueError(f"unknown implementation {name!r}; there are {', '.join(table)}")
     return table[name]
+
+
+def _pick_draws(logits: torch.Tensor, implementation: str | None) -> ModuleType:
+    return _pick(_DRAWS, implementation or ("numpy" if logits.is_cpu else None))
 
 
 def allocate_kv(
@@ -78,6 +95,25 @@ def copy_kv(
 ) -> None:
     """Copy the KV of slots `src` to slots `dst` in every layer."""
     _pick(_ATTENTION, implementation).copy_kv(cache, src, dst)
+
+
+def read_kv(
+    cache: KVCache, slots: torch.Tensor, *, implementation: str | None = None
+) -> torch.Tensor:
+    """Return the KV of `slots` [n] (integer) as bytes [n, cache.row_bytes] (uint8), as stored.
+
+    A row is one token in all layers, laid out as `cache.layout` says; `write_kv` puts it into any
+    slot of a cache of the same layout.
+    """
+    rows: torch.Tensor = _pick(_ATTENTION, implementation).read_kv(cache, slots)
+    return rows
+
+
+def write_kv(
+    cache: KVCache, slots: torch.Tensor, rows: torch.Tensor, *, implementation: str | None = None
+) -> None:
+    """Put rows [n, cache.row_bytes] (uint8) that `read_kv` gave into `slots` [n], in bits."""
+    _pick(_ATTENTION, implementation).write_kv(cache, slots, rows)
 
 
 def plan_attention(
@@ -195,19 +231,48 @@ def log_softmax_gather(
     return result
 
 
-def gumbel_noise(
-    seed: int,
-    position: int,
-    ids: torch.Tensor | int,
+def log_sum_exp(logits: torch.Tensor, *, implementation: str | None = None) -> torch.Tensor:
+    """Return log Σ exp of each row [rows, vocabulary], in float64 [rows].
+
+    The exponentials are float32, and their order is fixed by the vocabulary alone.
+    """
+    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).log_sum_exp(logits)
+    return result
+
+
+def row_maximum(
+    logits: torch.Tensor, *, implementation: str | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the maximum of each row and its id, the lowest of equals; NaN where there is one."""
+    result: tuple[torch.Tensor, torch.Tensor] = _pick_draws(logits, implementation).row_maximum(
+        logits
+    )
+    return result
+
+
+def gumbel_noise(seeds: Sequence[int], positions: Sequence[int], ids: torch.Tensor) -> torch.Tensor:
+    """Return standard Gumbel noise for each of `ids` [draws, n] (vocabulary ids), in float64.
+
+    Draw i has seed `seeds[i]` (64 bits) and output position `positions[i]`; the noise is a pure
+    function of (seed, position, id), whatever else is asked for.
+    """
+    return sampling_reference.gumbel_noise(seeds, positions, ids)
+
+
+def gumbel_argmax(
+    rows: torch.Tensor,
+    temperatures: Sequence[float],
+    seeds: Sequence[int],
+    positions: Sequence[int],
     *,
-    device: str = "cpu",
     implementation: str | None = None,
 ) -> torch.Tensor:
-    """Return the standard Gumbel noise of vocabulary ids (an int n stands for 0 … n-1), float64.
+    """Return for each row the id of the largest logit ÷ temperature + Gumbel noise.
 
-    A pure function of (seed, position, id), whatever else is asked for.
+    `rows` [draws, vocabulary] are float32 logits from which their maximum was taken, so that it is
+    0; −inf is never drawn. Equals go to the lowest id. See `gumbel_noise` for seeds and positions.
     """
-    result: torch.Tensor = _pick(_ELEMENTWISE, implementation).gumbel_noise(
-        seed, position, ids, device
+    result: torch.Tensor = _pick_draws(rows, implementation).gumbel_argmax(
+        rows, temperatures, seeds, positions
     )
     return result

@@ -13,21 +13,21 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Key = tuple[torch.Tensor, torch.Tensor]
 
 
-def philox_4x32(counter: Words, key: tuple[int, int]) -> Words:
-    """Return four random 32-bit words per counter; all words are int64 in [0, 2**32)."""
+def philox_4x32(counter: Words, key: Key) -> Words:
+    """Return four random 32-bit words per counter; all words are int64 in [0, 2**32).
+
+    The words of counter and key may have any shapes that broadcast.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
-        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
-        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        # Only what is multiplied or returned must be cut to 32 bits: xor keeps the rest apart.
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]  # wrap, but keep 64 bits
+        c0 = ((product1 >> 32) ^ (c1 ^ k0)).bitwise_and_(_MASK)
+        c2 = ((product0 >> 32) ^ (c3 ^ k1)).bitwise_and_(_MASK)
+        c1, c3 = product1, product0
         k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
-    return c0, c1, c2, c3
-
-
-def _multiply(x: torch.Tensor, factor: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the high and low words of the 64-bit product, which int64 wraps but keeps."""
-    product = x * factor
-    return (product >> 32) & _MASK, product & _MASK
+    return c0, c1 & _MASK, c2, c3 & _MASK

@@ -12,8 +12,6 @@ import math
 
 import torch
 
-from .philox import philox_4x32
-
 ROWS_PER_PIECE = 16  # rows of logits that are exponentiated at once
 SUM_WIDTH = 1024  # entries of a vocabulary row that are summed at once
 
@@ -58,15 +56,15 @@ def log_softmax_gather(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tens
     wanted, index = torch.unique(rows, return_inverse=True)
     normalizers = torch.cat(
         [
-            _log_sum_exp(logits.index_select(0, piece))
+            log_sum_exp(logits.index_select(0, piece))
             for piece in torch.split(wanted, ROWS_PER_PIECE)
         ]
     )
     return logits[rows, ids].double() - normalizers[index]
 
 
-def _log_sum_exp(logits: torch.Tensor) -> torch.Tensor:
-    """Return log Σ exp of each row, in float64, in an order that the vocabulary alone fixes."""
+def log_sum_exp(logits: torch.Tensor) -> torch.Tensor:
+    """Return log Σ exp of each row; see `ops.log_sum_exp`."""
     highest = logits.amax(-1, keepdim=True)
     terms = (logits - highest).exp_()
     pieces = [piece.sum(-1).double() for piece in torch.split(terms, SUM_WIDTH, dim=-1)]
@@ -74,26 +72,3 @@ def _log_sum_exp(logits: torch.Tensor) -> torch.Tensor:
     for piece in pieces[1:]:
         total = total + piece
     return total.log() + highest.squeeze(-1).double()
-
-
-def gumbel_noise(seed: int, position: int, ids: torch.Tensor | int, device: str) -> torch.Tensor:
-    """Return Gumbel noise; see `ops.gumbel_noise`.
-
-    Adding it to logits and taking the maximum samples their softmax: Gumbel, *Statistical Theory
-    of Extreme Values* (1954); Maddison, Tarlow, Minka, *A\\* Sampling* (2014). One Philox block
-    makes the noise of four neighbouring ids.
-    """
-    if isinstance(ids, int):
-        blocks = torch.arange((ids + 3) // 4, dtype=torch.int64, device=device)
-        words = torch.stack(_words(seed, position, blocks), dim=-1).view(-1)[:ids]
-    else:
-        lanes = torch.stack(_words(seed, position, ids >> 2), dim=-1)
-        words = lanes.gather(-1, (ids & 3).unsqueeze(-1)).squeeze(-1)
-    uniform = words.double().add_(0.5).mul_(2.0**-32)  # strictly inside (0, 1)
-    return uniform.log_().neg_().log_().neg_()
-
-
-def _words(seed: int, position: int, blocks: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    place = torch.full_like(blocks, position)
-    zero = torch.zeros_like(blocks)
-    return philox_4x32((blocks, place, zero, zero), (seed & 0xFFFFFFFF, seed >> 32))

@@ -11,14 +11,40 @@ print(ask("What is a ramet?")["answer"])
 """
 
 from . import backends, errors
-from .api import (
+from .api import function, gen, gen_int, gen_string, select, special
+from .async_state import AsyncForkGroup, AsyncProgramState
+from .backends import (
+    Anthropic,
+    Backend,
+    Cached,
+    Crusoe,
+    Engine,
+    Fake,
+    LiteLLM,
+    OpenAI,
+    Runtime,
+    RuntimeEndpoint,
+    ServerArgs,
+    VertexAI,
+)
+from .call_graph import CallGraph, CallNode
+from .choices import (
+    greedy_token_selection,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
+from .context import backend, set_default_backend
+from .conversation import messages, tool_result
+from .dtypes import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
+from .events import ProgramEvent
+from .fork import ForkGroup
+from .media import image, video
+from .program import Program
+from .reasoning import separate_reasoning
+from .roles import (
     assistant,
     assistant_begin,
     assistant_end,
-    function,
-    gen,
-    select,
-    special,
     system,
     system_begin,
     system_end,
@@ -26,22 +52,42 @@ from .api import (
     user_begin,
     user_end,
 )
-from .backends import Backend, Engine, Fake
-from .choices import greedy_token_selection, token_length_normalized
-from .context import backend, set_default_backend
-from .fork import ForkGroup
-from .program import Program
+from .service import flush_cache, get_server_info
+from .settings import GlobalConfig, global_config
+from .splitting import Chunk, split
 from .state import ProgramState
+from .trimming import Trimmed, trim
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "REGEX_BOOL",
+    "REGEX_FLOAT",
+    "REGEX_INT",
+    "REGEX_STR",
+    "Anthropic",
+    "AsyncForkGroup",
+    "AsyncProgramState",
     "Backend",
+    "Cached",
+    "CallGraph",
+    "CallNode",
+    "Chunk",
+    "Crusoe",
     "Engine",
     "Fake",
     "ForkGroup",
+    "GlobalConfig",
+    "LiteLLM",
+    "OpenAI",
     "Program",
+    "ProgramEvent",
     "ProgramState",
+    "Runtime",
+    "RuntimeEndpoint",
+    "ServerArgs",
+    "Trimmed",
+    "VertexAI",
     "__version__",
     "assistant",
     "assistant_begin",
@@ -49,17 +95,30 @@ __all__ = [
     "backend",
     "backends",
     "errors",
+    "flush_cache",
     "function",
     "gen",
+    "gen_int",
+    "gen_string",
+    "get_server_info",
+    "global_config",
     "greedy_token_selection",
+    "image",
+    "messages",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "special",
+    "split",
     "system",
     "system_begin",
     "system_end",
     "token_length_normalized",
+    "tool_result",
+    "trim",
+    "unconditional_likelihood_normalized",
     "user",
     "user_begin",
     "user_end",
+    "video",
 ]

@@ -20,14 +20,38 @@ _OWN_FOLDER = f"{Path(__file__).parent}{os.sep}"
 
 
 def set_default_backend(backend: Backend | None) -> None:
-    """Use `backend` wherever none is named, in the whole process; None = the default engine."""
+    """Use `backend` wherever none is named, in the whole process; None = the default engine.
+
+    Raises:
+        TypeError: something that is no backend.
+
+    Example:
+        >>> ramet.set_default_backend(ramet.Fake())
+        >>> ramet.get_server_info()["model"]
+        'fake: scripted answers'
+        >>> ramet.set_default_backend(None)
+    """
     global _process_backend
     _process_backend = None if backend is None else check_backend(backend)
 
 
+def default_backend() -> Backend | None:
+    """Return what `set_default_backend` has set."""
+    return _process_backend
+
+
 @contextmanager
 def backend(backend: Backend) -> Iterator[Backend]:
-    """Use `backend` inside a `with` block, in this thread or task only."""
+    """Use `backend` inside a `with` block, in this thread or task only.
+
+    Raises:
+        TypeError: something that is no backend.
+
+    Example:
+        >>> with ramet.backend(ramet.Fake()):
+        ...     ramet.get_server_info()["model"]
+        'fake: scripted answers'
+    """
     token = _backend.set(check_backend(backend))
     try:
         yield backend

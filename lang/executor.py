@@ -12,19 +12,20 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
-from ramet.runtime.protocol import Event, Request
+from ramet.runtime.protocol import Request
 
+from . import dispatcher
 from .backends.base import Backend
 from .errors import DeadlineError, InvalidRequestError, RequestCancelledError
+from .events import Journal
 from .seeds import nested_seed
 from .stream import Stream
 from .value import Value
@@ -44,7 +45,9 @@ class KnownNothingError(BaseException):
 class RunSettings:
     """What a run is given and never changes.
 
-    `deadline` is on the clock of `time.monotonic()`. In a preview nothing is ever waited for.
+    `deadline` is on the clock of `time.monotonic()`. `retries` is how often a request that failed
+    is sent again. `is_seeded` says that somebody named the seed. In a preview nothing is ever
+    waited for. With `on_loop` the body runs on an event loop, which nothing may block.
     """
 
     program: str
@@ -52,10 +55,16 @@ class RunSettings:
     backend: Backend
     sampling: Mapping[str, Any]
     seed: int
+    is_seeded: bool = False
     row: int = 0
     deadline: float | None = None
+    priority: int = 0
+    cache_salt: str = ""
+    retries: int = 0
     stream: bool = False
     preview: bool = False
+    num_api_spec_tokens: int | None = None
+    on_loop: bool = False
 
 
 class Run:
@@ -76,6 +85,8 @@ class Run:
         self._node_ids = itertools.count()
         self._nested_numbers = itertools.count()
         self._nested: set[Run] = set()
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self.journal = Journal(enabled=settings.stream)
 
     @property
     def program(self) -> str:
@@ -103,7 +114,58 @@ class Run:
     def submit(self, stream: Stream, request: Request) -> None:
         """Send a request whose events go to `stream`."""
         self.requests[request.id] = stream
-        self.settings.backend.submit(request, partial(_dispatcher.put, stream))
+        self.settings.backend.submit(request, partial(dispatcher.put, stream))
+
+    def notify(self) -> None:
+        """Wake everyone who waits for something of this run; the lock is held."""
+        self.condition.notify_all()
+        for listener in tuple(self._listeners.values()):
+            listener()
+
+    @contextmanager
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` with every `notify`, under the lock: it must only pass the news on."""
+        key = object()
+        with self.condition:
+            self._listeners[key] = listener
+        try:
+            yield
+        finally:
+            with self.condition:
+                del self._listeners[key]
+
+    def wait_for_room(self) -> None:
+        """Wait until the backend has room for one more request, where it says whether it has.
+
+        The deadline, Ctrl-C and the end of the run end the wait too. On an event loop, and in a
+        preview, nothing waits: the backend then keeps the requests.
+        """
+        has_room = getattr(self.settings.backend, "has_room", None)
+        if has_room is None or self.settings.on_loop or self.settings.preview:
+            return
+        wake = partial(dispatcher.put, self.root, _nothing)
+        if not has_room(wake):
+            self.wait(lambda: self.cancelled is not None or has_room(wake))
+
+    def wait_for_end(self, seconds: float | None) -> bool:
+        """Return whether the body has ended within `seconds`; None = until it does.
+
+        At the run's deadline the run is ended; a body that does not notice is not waited for.
+        """
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        deadline = self.settings.deadline
+        with self.condition:
+            while not self.body_ended:
+                now = time.monotonic()
+                if deadline is not None and now >= deadline and self.cancelled is None:
+                    self.cancel(self.late_error())
+                    end = min(end, now + SETTLE_SECONDS)
+                    deadline = None
+                if now >= end:
+                    return False
+                until = min(end, math.inf if deadline is None else deadline)
+                self.condition.wait(min(max(until - now, 0.0), LONGEST_WAIT))
+        return True
 
     def wait(self, is_ready: Callable[[], bool]) -> None:
         """Return when `is_ready()`, which is asked under the lock.
@@ -124,7 +186,7 @@ class Run:
         except KeyboardInterrupt:
             self.cancel(RequestCancelledError(f"{self.program} was interrupted"))
             raise
-        error = DeadlineError(self._too_late())
+        error = self.late_error()
         self.cancel(error)
         with self.condition:
             ended = is_ready()
@@ -142,9 +204,12 @@ class Run:
                     stream.error_seen = True
                     stream.fail(error)
             nested = list(self._nested)
-            self.condition.notify_all()
+            self.notify()
         for request_id in requests:
-            self.settings.backend.abort(request_id)
+            try:
+                self.settings.backend.abort(request_id)
+            except Exception:  # noqa: BLE001 whatever a backend raises: the others end too
+                _log.exception("the backend could not end request %s", request_id)
         for run in nested:
             run._cancel_with_caller(self.program, error)
 
@@ -154,7 +219,15 @@ class Run:
         Raises:
             BaseException: the first failure that the program has not met.
         """
-        self.wait(lambda: self.is_idle() and not self._nested)
+        self.wait(self.is_finished)
+        self.raise_unseen()
+
+    def is_finished(self) -> bool:
+        """True when nothing of the run, or of the programs that it called, is left to do."""
+        return self.is_idle() and not self._nested
+
+    def raise_unseen(self) -> None:
+        """Raise the first failure that the program has not met."""
         error = self.first_error(unseen=True) or self.cancelled
         if error is not None:
             raise error.with_traceback(None)
@@ -176,7 +249,8 @@ class Run:
         with self.condition:
             self.body_ended = True
             self.body_error = error
-            self.condition.notify_all()
+            self.journal.add_end(self.root, error)
+            self.notify()
         if self.parent is not None:
             self.parent._release(self)
 
@@ -193,14 +267,17 @@ class Run:
                 return stream.error
         return None
 
-    def _too_late(self) -> str:
+    def late_error(self) -> DeadlineError:
+        """Return the error that says what was not there at the deadline."""
         with self.condition:
             pending = dict.fromkeys(stream.pending for stream in self.root.all_streams())
         names = [name for name in pending if name]
         if len(names) > MOST_NAMED:
             names[MOST_NAMED:] = ["…"]
         waits = f", waiting for {', '.join(names)}" if names else ""
-        return f"{self.program} did not end within its time limit{waits}: allow more with timeout=…"
+        return DeadlineError(
+            f"{self.program} did not end within its time limit{waits}: allow more with timeout=…"
+        )
 
     def _adopt(self, run: Run) -> None:
         with self.condition:
@@ -219,54 +296,11 @@ class Run:
     def _release(self, run: Run) -> None:
         with self.condition:
             self._nested.discard(run)
-            self.condition.notify_all()
+            self.notify()
 
 
-class _Dispatcher:
-    """The thread that carries events to their streams; starts with the first event."""
-
-    def __init__(self) -> None:
-        self._events: SimpleQueue[tuple[Stream, Event]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def put(self, stream: Stream, event: Event) -> None:
-        """Queue an event; called by backends, on any thread."""
-        self._events.put((stream, event))
-        if self._thread is None:
-            self._start()
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="ramet-dispatcher", daemon=True)
-                thread.start()  # the process may have too many: then the next event tries again
-                self._thread = thread
-
-    def _work(self) -> None:
-        while True:
-            stream, event = self._events.get()
-            condition = stream.run.condition
-            with condition:
-                try:
-                    stream.handle(event)
-                except Exception as error:  # noqa: BLE001 it serves every run: it goes on
-                    _log.exception("carrying on a program failed")
-                    stream.fail(error)
-                condition.notify_all()
-            del stream, event, condition
-
-
-_dispatcher = _Dispatcher()
-
-
-def _after_fork_in_child() -> None:
-    global _dispatcher
-    _dispatcher = _Dispatcher()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+def _nothing() -> None:
+    pass
 
 
 def deadline_of(timeout: object, parent: Run | None) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .errors import ForkEndedError, InvalidRequestError, UndefinedVariableError
 from .graph import Expression, as_nodes
+from .mapping import map_branches
 from .transcript import own_literals
 from .value import JoinedValues, Value
 
@@ -21,6 +22,15 @@ class ForkGroup:
 
     `group += x` appends `x` to every branch; a list has one item for each, a function is called
     with each branch's index. `group[i]` is a branch, a slice is a group.
+
+    Example:
+        >>> @ramet.function
+        ... def guess(s):
+        ...     branches = s.fork(2)
+        ...     branches += lambda i: f"Guess {i}: " + ramet.gen("guess")
+        ...     branches.join()
+        >>> guess(backend=ramet.Fake(lambda prompt, name: prompt[-3]))["guess"]
+        ['0', '1']
     """
 
     def __init__(self, parent: ProgramState, branches: Sequence[ProgramState]) -> None:
@@ -78,6 +88,42 @@ class ForkGroup:
         "concate_and_append" the branches' texts since the fork are appended to the parent's, as
         one literal run.
         """
+        self._check_join(mode, on_error)
+        run = self._parent._run
+        if not run.settings.preview:
+            run.wait(self._idle_check())
+        self._merge(mode, on_error)
+
+    def map(
+        self, fn: Callable[[ProgramState, int], Any], *, num_threads: int | None = None
+    ) -> list[Any]:
+        """Call `fn(branch, index)` for all branches at the same time, and return the results.
+
+        Use it wherever a branch reads its own values: a plain loop that reads would run the
+        branches one after another. The branches are not joined by it.
+
+        Args:
+            fn: called in a thread for each branch, with a copy of this context.
+            num_threads: how many run at the same time; None = all, up to 64 (inside a row of a
+                batch, the row's share of them).
+
+        Raises:
+            Exception: the first failure in the order of the branches, when all have ended; a note
+                names the branch.
+
+        Example:
+            >>> @ramet.function
+            ... def shout(s):
+            ...     def one(branch, index):
+            ...         branch += ramet.gen("word")
+            ...         return branch["word"].upper()
+            ...     return s.fork(2).map(one)
+            >>> shout(backend=ramet.Fake({"word": "hey"})).ret_value
+            ['HEY', 'HEY']
+        """
+        return map_branches(self, fn, num_threads)
+
+    def _check_join(self, mode: str, on_error: str) -> None:
         if mode not in MODES:
             raise InvalidRequestError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
         if on_error not in ("raise", "none"):
@@ -89,10 +135,19 @@ class ForkGroup:
         for branch in self._branches:
             if branch._ended:
                 raise ForkEndedError("these branches have been joined already")
-        run = self._parent._run
-        if not run.settings.preview:
-            streams = [stream for b in self._branches for stream in b._stream.all_streams()]
-            run.wait(lambda: all(stream.is_idle for stream in streams))
+
+    def _idle_check(self) -> Callable[[], bool]:
+        """Return a function that says whether all branches are done; each is asked until it is."""
+        streams = [stream for b in self._branches for stream in b._stream.all_streams()]
+
+        def is_idle() -> bool:
+            while streams and streams[-1].is_idle:
+                streams.pop()
+            return not streams
+
+        return is_idle
+
+    def _merge(self, mode: str, on_error: str) -> None:
         if mode == "concate_and_append":
             self._append_texts()
         else:

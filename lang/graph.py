@@ -9,14 +9,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ramet.runtime.protocol import Constraint
 
 R_co = TypeVar("R_co", covariant=True)
 
-ChoicesMethod = Callable[[tuple[tuple[float, ...], ...]], int]
+Rows = tuple[tuple[float, ...], ...]
+ChoicesMethod = Callable[[Rows], int] | Callable[[Rows, Rows], int]
 """Takes the log-probabilities of each option's own tokens, returns the index of the winner.
+
+One that is marked `with_unconditional` also takes those of the tokens with no prompt before them.
 
 It is called while the executor carries on the program, so it must only compute.
 """
@@ -55,6 +58,14 @@ class Visitor(Protocol[R_co]):
 
     def visit_join(self, node: Join) -> R_co:
         """Handle the end of branches."""
+        ...
+
+    def visit_scope(self, node: Scope) -> R_co:
+        """Handle the end of a stretch of text that has a name."""
+        ...
+
+    def visit_media(self, node: Media) -> R_co:
+        """Handle an image or a video."""
         ...
 
 
@@ -116,12 +127,18 @@ class Text(Node):
 class Gen(Node):
     """Text to generate, bound to variable `name` (None: `gen_0`, `gen_1` … when appended).
 
-    `options` are the sampling options given here, under their field names.
+    `options` are the sampling options given here, under their field names; `stops` are stop
+    strings beside those of `options` or of the run. `seed` is one of its own, None = derived from
+    the run's. `reasoning` is the format in which the model writes down its reasoning, which is
+    then kept apart from the answer; None = all of the text is the answer.
     """
 
     name: str | None
     options: tuple[tuple[str, Any], ...] = ()
     constraint: Constraint | None = None
+    stops: tuple[str, ...] = ()
+    seed: int | None = None
+    reasoning: str | None = None
 
     def accept(self, visitor: Visitor[R_co]) -> R_co:
         """Call `visit_gen`."""
@@ -143,9 +160,14 @@ class Select(Node):
 
 @dataclass(frozen=True, slots=True)
 class RoleBegin(Node):
-    """Opens a chat turn."""
+    """Opens a chat turn.
+
+    `fields` are names and texts that `messages()` has of it beside its role, such as
+    ("tool_call_id", "call_1"); the model does not see them.
+    """
 
     role: str
+    fields: tuple[tuple[str, str], ...] = ()
 
     def accept(self, visitor: Visitor[R_co]) -> R_co:
         """Call `visit_role_begin`."""
@@ -187,13 +209,48 @@ class Fork(Node):
 
 @dataclass(frozen=True, slots=True)
 class Join(Node):
-    """Ends branches and binds `names`, each to the list of the branches' values."""
+    """Ends branches and binds `names`, each to the list of the branches' values.
+
+    `branches` are their paths: for each fork on the way, its ordinal and the branch's index.
+    """
 
     names: tuple[str, ...]
+    branches: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     def accept(self, visitor: Visitor[R_co]) -> R_co:
         """Call `visit_join`."""
         return visitor.visit_join(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope(Node):
+    """Binds `name` to the text of a stretch that ends here.
+
+    `parts` are its literal texts, and the ids of the nodes whose values stand between them.
+    """
+
+    name: str
+    parts: tuple[str | int, ...]
+
+    def accept(self, visitor: Visitor[R_co]) -> R_co:
+        """Call `visit_scope`."""
+        return visitor.visit_scope(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Media(Node):
+    """An image or a video: a path or an address, or the bytes of the file.
+
+    `num_frames` is how many pictures of a video the model sees.
+    """
+
+    kind: Literal["image", "video"]
+    source: str | bytes
+    num_frames: int | None = None
+
+    def accept(self, visitor: Visitor[R_co]) -> R_co:
+        """Call `visit_media`."""
+        return visitor.visit_media(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ def check_seed(seed: object) -> int:
     return seed
 
 
-def gen_seed(run_seed: int, row: int, path: ForkPath, ordinal: int) -> int:
-    """Return the seed of the `ordinal`-th gen of a state (sample 0, attempt 0)."""
-    sample, attempt = 0, 0
+def gen_seed(run_seed: int, row: int, path: ForkPath, ordinal: int, attempt: int = 0) -> int:
+    """Return the seed of the `ordinal`-th gen of a state (sample 0)."""
+    sample = 0
     return _hash("gen", run_seed, row, path, ordinal, sample, attempt)
 
 

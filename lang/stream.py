@@ -6,9 +6,7 @@ thread appended a node or carries an event; none of them waits.
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +24,10 @@ from ramet.runtime.protocol import (
     error_from_code,
 )
 
+from . import media, requests, retries
 from .choices import decide
 from .errors import DeadlineError, GenerationError, RequestCancelledError
-from .graph import Fork, Gen, Insert, Join, Node, RoleBegin, RoleEnd, Select, Text
+from .graph import Fork, Gen, Insert, Join, Media, Node, RoleBegin, RoleEnd, Scope, Select, Text
 from .seeds import ForkPath
 from .tokens import Tokens
 from .value import Evidence, Value
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ramet")
 _warned: set[tuple[str, int, str]] = set()
-_request_numbers = itertools.count(1)
 
 
 class Stream:
@@ -102,8 +100,11 @@ class Stream:
         if self.error is None and not self.is_idle:
             self.error = error
             active, self._active = self._active, None
-            if active:
-                self.run.values[active[1].id].fail(error)
+            node = active[1] if active else None
+            name = self.run.values[node.id].name if node else ""
+            if node:
+                self.run.values[node.id].fail(error)
+            self.run.journal.add("error", self, node, name=name, value=error)
             self._fail_rest(error)
 
     def all_streams(self) -> list[Stream]:
@@ -140,13 +141,17 @@ class Stream:
             case Accepted():
                 self._on_accepted(node, event)
             case Delta():
-                self.run.values[node.id].chunks.append(event.text)
+                self._on_delta(node, event)
             case Finished():
                 self._on_finished(node, event)
             case Scored():
                 self._on_scored(node, event)
             case Failed():
-                self.fail(self._failure(node, event.code, event.message))
+                if not retries.send_again(self, node, event):
+                    cause = error_from_code(
+                        event.code, event.message, num_tokens=event.num_tokens, limit=event.limit
+                    )
+                    self.fail(self._failure(node, event.code, event.message, cause))
 
     def visit_text(self, node: Text) -> None:
         """Append to the open literal run."""
@@ -166,42 +171,29 @@ class Stream:
     def visit_join(self, node: Join) -> None:
         """Do nothing: the state waits and binds."""
 
+    def visit_scope(self, node: Scope) -> None:
+        """Put the text together: all of it is there."""
+        values = self.run.values
+        parts = [p if isinstance(p, str) else values[p].text for p in node.parts]
+        values[node.id].resolve_text("".join(parts))
+
+    def visit_media(self, node: Media) -> None:
+        """Refuse it, as a state does before it appends one."""
+        media.refuse(node)
+
     def visit_fork(self, node: Fork) -> None:
         """Let the branches start from here."""
+        self.run.journal.add("fork", self, node, value=node.count)
         for child in self.run.branches[node.id]:
             child.tokens = self.tokens
 
     def visit_gen(self, node: Gen) -> None:
         """Send a request."""
-        value = self.run.values[node.id]
-        self._submit(
-            node,
-            GenerateRequest(
-                id=_request_id(),
-                prompt=self._now.prompt(),
-                sampling=value.sampling,
-                seed=value.seed,
-                constraint=node.constraint,
-                stream=self.run.stream,
-                timeout=self.run.remaining(),
-                label=value.name,
-                state_id=self.state_id,
-            ),
-        )
+        self._submit(node, requests.of_gen(self, node, self._now.prompt()))
 
     def visit_select(self, node: Select) -> None:
         """Send a request."""
-        self._submit(
-            node,
-            ScoreRequest(
-                id=_request_id(),
-                prompt=self._now.prompt(),
-                options=node.options,
-                timeout=self.run.remaining(),
-                label=self.run.values[node.id].name,
-                state_id=self.state_id,
-            ),
-        )
+        self._submit(node, requests.of_select(self, node, self._now.prompt()))
 
     @property
     def _now(self) -> Tokens:
@@ -236,8 +228,14 @@ class Stream:
                     failing.append(child)
             stream.cursor = len(stream.log)
 
+    def resend(self, request_id: str, node: Gen | Select) -> None:
+        """Send a failed request once more, unless it was cancelled meanwhile."""
+        if self._active is not None and self._active[0] == request_id:
+            node.accept(self)
+
     def _submit(self, node: Gen | Select, request: GenerateRequest | ScoreRequest) -> None:
         self._active = request.id, node
+        self.run.journal.add("start", self, node, name=request.label)
         try:
             self.run.submit(self, request)
         except Exception as error:  # noqa: BLE001 whatever a backend raises is this gen's failure
@@ -268,13 +266,23 @@ class Stream:
                 _warned.add(key)
                 _log.warning("%s before line %d: %s", self.run.program, node.line, warning)
 
+    def _on_delta(self, node: Gen | Select, event: Delta) -> None:
+        if event.index == 0:  # the sample that the state goes on with
+            value = self.run.values[node.id]
+            value.logprobs += event.logprobs
+            value.add_chunk(event.text)
+            self.run.journal.add_text(self, node, value)
+
     def _on_finished(self, node: Gen | Select, event: Finished) -> None:
         value = self.run.values[node.id]
+        value.resolve_texts([sample.text for sample in event.samples])
         tokens = self._now
-        self.tokens = tokens.add_ids(tokens.num_known, event.sample.ids).add_text(event.sample.tail)
-        evidence = Evidence(event.request_id, event.usage, event.timings)
-        evidence.reason, evidence.matched = event.sample.reason.kind, event.sample.reason.matched
-        self._done(value, event.sample.text, evidence)
+        if value.reasoning is None:
+            tokens = tokens.add_ids(tokens.num_known, event.sample.ids)
+            self.tokens = tokens.add_text(event.sample.tail)
+        else:  # the reasoning is no part of what follows
+            self.tokens = tokens.add_text(value.text)
+        self._done(value, Evidence.of_gen(event))
 
     def _on_scored(self, node: Any, event: Scored) -> None:
         value = self.run.values[node.id]
@@ -285,19 +293,13 @@ class Stream:
             return
         winner = event.options[decision.index]
         self.tokens = self._now.add_ids(event.prefix_tokens, event.trunk + winner.ids)
-        evidence = Evidence(event.request_id, event.usage, event.timings)
-        evidence.reason, evidence.decision, evidence.trunk = "select", decision, event.trunk
-        evidence.method = getattr(node.method, "__name__", repr(node.method))
-        evidence.options = tuple((option.ids, option.text) for option in event.options)
-        self._done(value, node.options[decision.index], evidence)
+        value.resolve_text(node.options[decision.index])
+        self._done(value, Evidence.of_select(event, decision, node.method))
 
-    def _done(self, value: Value, text: str, evidence: Evidence) -> None:
+    def _done(self, value: Value, evidence: Evidence) -> None:
         value.evidence = evidence
-        value.resolve_text(text)
         self.usage += evidence.usage
+        if self._active is not None:
+            self.run.journal.add_value(self, self._active[1], value)
         self._active = None
         self._advance()
-
-
-def _request_id() -> str:
-    return f"{os.getpid():x}-{next(_request_numbers)}"

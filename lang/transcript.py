@@ -8,15 +8,12 @@ from __future__ import annotations
 import html as html_module
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from ramet.runtime.protocol import RoleBegin as RoleBeginSegment
-from ramet.runtime.protocol import RoleEnd as RoleEndSegment
+from typing import Any
 
 from .errors import ProgramError
 from .executor import Run
-from .graph import Fork, Gen, Insert, Join, Node, RoleBegin, RoleEnd, Select, Text
+from .graph import Fork, Gen, Insert, Join, Media, Node, RoleBegin, RoleEnd, Scope, Select, Text
 from .stream import Stream
-from .value import Value
 
 
 @dataclass(slots=True)
@@ -31,11 +28,13 @@ class Piece:
 class Turn:
     """Text of one role (None: outside of all), or the branches of a fork.
 
-    `continues` says that a fork or a join lies between this turn and its beginning.
+    `continues` says that a fork or a join lies between this turn and its beginning. `fields` are
+    what `messages` says of the turn beside its role and text.
     """
 
     role: str | None
     continues: bool = False
+    fields: dict[str, str] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     branches: list[list[Turn]] = field(default_factory=list)
 
@@ -46,6 +45,7 @@ class _Reader:
     def __init__(self, run: Run, role: str | None = None) -> None:
         self.run = run
         self.turns = [Turn(role, continues=role is not None)]
+        self.ahead: list[tuple[list[Turn], Stream, str | None]] = []  # branches still to be read
 
     def read(self, nodes: list[Node]) -> list[Turn]:
         """Return the turns, without empty ones outside of roles."""
@@ -59,12 +59,12 @@ class _Reader:
     def visit_gen(self, node: Gen | Select) -> None:
         value = self.run.values[node.id]
         is_text = value.done and value.error is None
-        self.turns[-1].pieces.append(Piece(value.value if is_text else None, value.name))
+        self.turns[-1].pieces.append(Piece(value.text if is_text else None, value.name))
 
     visit_select = visit_gen
 
     def visit_role_begin(self, node: RoleBegin) -> None:
-        self.turns.append(Turn(node.role))
+        self.turns.append(Turn(node.role, fields=dict(node.fields)))
 
     def visit_role_end(self, node: RoleEnd) -> None:
         self.turns.append(Turn(None))
@@ -74,19 +74,33 @@ class _Reader:
 
     def visit_fork(self, node: Fork) -> None:
         role = self.turns[-1].role
-        branches = [
-            _Reader(self.run, role).read(list(stream.log)) for stream in self.run.branches[node.id]
-        ]
+        streams = self.run.branches[node.id]
+        branches: list[list[Turn]] = [[] for _ in streams]
+        self.ahead += [(own, stream, role) for own, stream in zip(branches, streams, strict=True)]
         self.turns += [Turn(role, branches=branches), Turn(role, continues=True)]
 
     def visit_join(self, node: Join) -> None:
         pass
 
+    def visit_scope(self, node: Scope) -> None:
+        pass
+
+    def visit_media(self, node: Media) -> None:
+        self.turns[-1].pieces.append(Piece(None, node.kind))
+
 
 def turns(stream: Stream) -> list[Turn]:
     """Return the turns of a state from its beginning."""
     with stream.run.condition:
-        return _Reader(stream.run).read(stream.history())
+        reader = _Reader(stream.run)
+        result = reader.read(stream.history())
+        ahead = reader.ahead
+        while ahead:  # not by recursion: forks may be nested deeper than Python's calls
+            own, branch, role = ahead.pop()
+            reader = _Reader(stream.run, role)
+            own += reader.read(list(branch.log))
+            ahead += reader.ahead
+    return result
 
 
 def plain(stream: Stream) -> str:
@@ -101,17 +115,17 @@ def preview(stream: Stream) -> str:
 
 def html(stream: Stream) -> str:
     """Return the transcript as HTML, generated parts marked."""
-    body = "<hr>".join(_html_turn(turn) for turn in turns(stream))
+    body = "".join(_html_turns(turns(stream)))
     return f'<div style="white-space: pre-wrap; font-family: monospace">{body}</div>'
 
 
-def messages(stream: Stream) -> list[dict[str, str]]:
+def messages(stream: Stream) -> list[dict[str, Any]]:
     """Return the chat messages; the state must be done.
 
     Raises:
         ProgramError: text outside of all roles, which messages cannot hold.
     """
-    result: list[dict[str, str]] = []
+    result: list[dict[str, Any]] = []
     for turn in turns(stream):
         text = "".join(piece.text or "" for piece in turn.pieces)
         if turn.role is None:
@@ -123,7 +137,7 @@ def messages(stream: Stream) -> list[dict[str, str]]:
         elif turn.continues or turn.branches:
             result[-1]["content"] += text
         else:
-            result.append({"role": turn.role, "content": text})
+            result.append({"role": turn.role, **turn.fields, "content": text})
     return result
 
 
@@ -139,7 +153,7 @@ def own_literals(stream: Stream) -> list[Text]:
             case Text():
                 texts.append(Text(node.text, node.parse_special))
             case Gen() | Select():
-                texts.append(Text(stream.run.values[node.id].value))
+                texts.append(Text(stream.run.values[node.id].text))
             case RoleBegin() | RoleEnd():
                 raise ProgramError(
                     "concate_and_append joins text, and this branch has chat turns of its own: "
@@ -148,69 +162,20 @@ def own_literals(stream: Stream) -> list[Text]:
     return [text for text in texts if text.text]
 
 
-def value_pieces(value: Value, run: Run) -> Iterator[str]:
-    """Give the text of a value in pieces as it comes, then raise what ended it, if anything.
-
-    Raises:
-        TypeError: a value without text, as of a variable that was joined.
-    """
-    index = 0
-    while True:
-        run.wait(lambda: len(value.chunks) > index or value.done)  # noqa: B023 awaited at once
-        if index == len(value.chunks):
-            break
-        yield value.chunks[index]
-        index += 1
-    result = value.result()
-    if not isinstance(result, str):
-        raise TypeError(f"variable {value.name!r} is {type(result).__name__}, not text: read it")
-    if not index and value.stream is None:
-        yield result  # set by the program, so that it never came in pieces
-
-
-def pieces(stream: Stream, follows_body: bool) -> Iterator[str]:
-    """Give all text of a state in pieces as it comes, role markers rendered."""
-    run = stream.run
-    before = stream.history_before()
-    previous: str | None = None
-    index = 0
-
-    def node_at(position: int) -> Node | None:
-        """Wait for a node, unless no more are to come."""
-        own = position - len(before)
-        if own < 0:
-            return before[position]
-        run.wait(lambda: len(stream.log) > own or not follows_body or run.body_ended)
-        return stream.log[own] if len(stream.log) > own else None
-
-    while (node := node_at(index)) is not None:
-        index += 1
-        match node:
-            case Text():
-                yield node.text
-            case Gen() | Select():
-                yield from value_pieces(run.values[node.id], run)
-            case RoleBegin():
-                is_assistant = node.role == "assistant"
-                generate = is_assistant and not isinstance(node_at(index), Text)
-                yield run.settings.backend.render(
-                    (RoleBeginSegment(node.role, previous, generate),)
-                )
-                previous = node.role
-            case RoleEnd():
-                yield run.settings.backend.render((RoleEndSegment(node.role),))
-    if follows_body and run.body_error is not None:
-        raise run.body_error.with_traceback(None)
-
-
 def _lines(some: list[Turn], mark: str) -> Iterator[str]:
-    for turn in some:
-        for index, branch in enumerate(turn.branches):
-            yield f"├─ branch {index}"
-            yield from ("│  " + line for text in _lines(branch, mark) for line in text.split("\n"))
-        if not turn.branches:
-            head = f"[{turn.role}] " if turn.role and not turn.continues else ""
-            yield head + "".join(_marked(piece, mark) for piece in turn.pieces)
+    ahead: list[tuple[str, Turn | str]] = [("", turn) for turn in reversed(some)]
+    while ahead:
+        margin, item = ahead.pop()
+        if isinstance(item, str):
+            yield margin + item
+            continue
+        for index, branch in reversed(list(enumerate(item.branches))):
+            ahead += [(f"{margin}│  ", turn) for turn in reversed(branch)]
+            ahead.append((margin, f"├─ branch {index}"))
+        if not item.branches:
+            head = f"[{item.role}] " if item.role and not item.continues else ""
+            text = head + "".join(_marked(piece, mark) for piece in item.pieces)
+            yield from (margin + line for line in text.split("\n"))
 
 
 def _marked(piece: Piece, mark: str) -> str:
@@ -219,16 +184,25 @@ def _marked(piece: Piece, mark: str) -> str:
     return f"{{{piece.name}}}" if piece.text is None else mark.format(piece.text)
 
 
-def _html_turn(turn: Turn) -> str:
-    if turn.branches:
-        return "".join(
-            f'<div style="margin-left: 2em"><i>branch {index}</i>\n'
-            + "<hr>".join(_html_turn(inner) for inner in branch)
-            + "</div>"
-            for index, branch in enumerate(turn.branches)
-        )
-    head = f"<b>{turn.role}</b> " if turn.role and not turn.continues else ""
-    return head + "".join(_html_piece(piece) for piece in turn.pieces)
+def _html_turns(some: list[Turn]) -> Iterator[str]:
+    ahead = _with_rules(some)[::-1]
+    while ahead:
+        item = ahead.pop()
+        if isinstance(item, str):
+            yield item
+            continue
+        inner: list[Turn | str] = []
+        for index, branch in enumerate(item.branches):
+            inner.append(f'<div style="margin-left: 2em"><i>branch {index}</i>\n')
+            inner += [*_with_rules(branch), "</div>"]
+        ahead += inner[::-1]
+        if not item.branches:
+            yield f"<b>{item.role}</b> " if item.role and not item.continues else ""
+            yield from (_html_piece(piece) for piece in item.pieces)
+
+
+def _with_rules(some: list[Turn]) -> list[Turn | str]:
+    return [item for turn in some for item in ("<hr>", turn)][1:]
 
 
 def _html_piece(piece: Piece) -> str:

@@ -6,9 +6,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from time import monotonic, perf_counter
+from typing import TypeVar
 
-from .protocol import EngineClosedError, ErrorCode
+from .protocol import DeadlineError, EngineClosedError, ErrorCode
 from .scheduling.batch import Batch
 from .scheduling.job import Job
 from .scheduling.scheduler import Scheduler
@@ -18,7 +20,10 @@ _log = logging.getLogger("ramet.engine")
 
 QUIET_SECONDS = 0.002  # an idle engine starts once nobody has submitted for so long,
 PATIENCE_SECONDS = 0.1  # or after this: a fork's branches arrive together and share a step
+CALL_SECONDS = 30.0  # how long a call waits for the step that is under way
 _CLOSED = "the engine was closed before the request had ended"
+_CLOSED_CALL = "the engine is closed: start another"
+T = TypeVar("T")
 
 
 class EngineLoop:
@@ -27,8 +32,11 @@ class EngineLoop:
     Everything under `_changed` is shared; runner and scheduler are the thread's alone.
     """
 
-    def __init__(self, runner: Runner, scheduler: Scheduler) -> None:
+    def __init__(
+        self, runner: Runner, scheduler: Scheduler, max_queued_requests: int = 8192
+    ) -> None:
         self._runner = runner
+        self._max_queued = max_queued_requests
         self._scheduler = scheduler
         self._changed = threading.Condition()
         self._calls: deque[Callable[[], None]] = deque()
@@ -46,10 +54,20 @@ class EngineLoop:
         """True once nothing is taken any more."""
         return self._is_closing
 
-    def expect(self, request_id: str) -> None:
-        """Say that a request is coming: an abort until then is kept for it."""
+    def expect(self, request_id: str) -> str | None:
+        """Say that a request is coming: an abort until then is kept for it.
+
+        Returns why it cannot be taken, None where it can.
+        """
         with self._changed:
+            num_queued = self._num_queued
+            if num_queued >= self._max_queued:
+                return (
+                    f"the queue holds {num_queued} requests: send it again later or raise "
+                    "max_queued_requests"
+                )
             self._expected.add(request_id)
+            return None
 
     def deliver(self, request_id: str, job: Job | None) -> bool:
         """Hand over an expected request, None if it was refused; False if the loop has ended."""
@@ -92,9 +110,35 @@ class EngineLoop:
             if self._is_closing or self._expected or self._undelivered or is_busy:
                 return False
             self._post(flush)
-        while not done.wait(0.1) and self._thread.is_alive():
-            continue
+        self._wait_for(done.is_set, lambda seconds: done.wait(seconds))
         return answer[0]
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the thread between two steps, and wait for its value.
+
+        Raises:
+            EngineClosedError: the loop has ended, or ends before.
+            DeadlineError: the thread did not come to it within `CALL_SECONDS`.
+            RuntimeError: called on the thread itself, by a receiver.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this cannot be called inside on_event: call it elsewhere")
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                future.set_exception(error)
+
+        with self._changed:
+            if self._is_closing:
+                raise EngineClosedError(_CLOSED_CALL)
+            self._post(run)
+        self._wait_for(future.done, lambda seconds: wait((future,), timeout=seconds))
+        if not future.done():
+            raise EngineClosedError(_CLOSED_CALL)
+        return future.result()
 
     def info(self) -> dict[str, object]:
         """Return load and counters; numbers may be of neighbouring moments."""
@@ -104,6 +148,8 @@ class EngineLoop:
             "is_closed": self._is_closing,
             "running": scheduler.num_running,
             "waiting": scheduler.num_waiting,
+            "queued_requests": self._num_queued,
+            "max_queued_requests": self._max_queued,
             "free_slots": pool.num_free,
             "cached_slots": tree.num_tokens,
             "query_tokens": tree.query_tokens,
@@ -127,6 +173,25 @@ class EngineLoop:
             left = [*self._undelivered.values(), *list(self._scheduler.jobs.values())]
         for job in left:
             job.ticket.fail(ErrorCode.ENGINE_CLOSED, _CLOSED)
+
+    @property
+    def _num_queued(self) -> int:
+        return len(self._expected) + len(self._undelivered) + self._scheduler.num_queued
+
+    def _wait_for(self, is_done: Callable[[], bool], wait_some: Callable[[float], object]) -> None:
+        """Wait until it is done or the thread has ended.
+
+        Raises:
+            DeadlineError: neither happens within `CALL_SECONDS`: a step is stuck.
+        """
+        end = monotonic() + CALL_SECONDS
+        while not is_done() and self._thread.is_alive():
+            if monotonic() > end:
+                raise DeadlineError(
+                    f"the engine did not answer within {CALL_SECONDS:g} s: a step takes too long "
+                    "or is stuck; close the engine and start another"
+                )
+            wait_some(0.1)
 
     # -- on the thread ----------------------------------------------------------------------
 

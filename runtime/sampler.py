@@ -1,8 +1,10 @@
 """From logit rows to tokens and log-probabilities.
 
-What is drawn from a row is a pure function of the row, the banned ids, the sampling parameters,
-the seed and the output position. Order: banned ids, temperature, top-k, top-p, min-p, then the
-maximum of logits and Gumbel noise, which is a sample of their softmax.
+What is drawn from a row is a pure function of the row, the history, the banned ids, the sampling
+parameters, the seed and the output position. Order: repetition, frequency and presence penalty,
+logit bias, banned ids, temperature, top-k, top-p, min-p, then the maximum of logits and Gumbel
+noise, which is a sample of their softmax. Draws with the same kind of parameters are worked on
+together, which changes no bit.
 """
 
 from __future__ import annotations
@@ -14,114 +16,163 @@ import torch
 
 from ramet.kernels import ops
 
-from .protocol import SamplingParams
+from .candidates import filters, kept_ids, likeliest
+from .logit_changes import change_logits, changes_logits
 from .step import Draw, Gather, RowLogprobs
 
 NOT_FINITE = -1  # the token of a row whose logits are not finite
-NUCLEUS_TRIES = (128, 2048)  # likeliest ids that are sorted before the whole vocabulary is
-SUM_WIDTH = 1024
+DRAWS_PER_PIECE = 32  # rows that are copied and changed at once
 
 
 def draw_tokens(logits: torch.Tensor, draws: Sequence[Draw], vocab_size: int) -> list[int]:
     """Return one token per draw; ids from `vocab_size` on are never drawn.
 
-    −1 stands where the row has NaN or +inf or nothing but −inf.
+    −1 stands where the row has NaN or +inf, or nothing but −inf, also after bias and bans.
     """
     if not draws:
         return []
-    rows = sorted({draw.row for draw in draws})
     usable = logits[:, :vocab_size]
-    if len(rows) != len(logits):
-        usable = usable.index_select(0, torch.tensor(rows, device=logits.device))
-    highest, likeliest = usable.max(dim=-1)  # the first of equals, and NaN if there is one
-    values, ids = highest.tolist(), likeliest.tolist()
-    place = {row: i for i, row in enumerate(rows)}
-    tokens = []
-    for draw in draws:
-        i = place[draw.row]
-        if not math.isfinite(values[i]):
-            tokens.append(NOT_FINITE)
-        elif draw.sampling.is_greedy and ids[i] not in draw.banned:
-            tokens.append(ids[i])
+    highest, first = _row_maxima(usable, [draw.row for draw in draws])
+    tokens = [NOT_FINITE] * len(draws)
+    left: list[int] = []
+    for i, draw in enumerate(draws):
+        if not math.isfinite(highest[draw.row]):
+            continue
+        if draw.sampling.is_greedy and not changes_logits(draw):
+            tokens[i] = first[draw.row]
         else:
-            tokens.append(_draw(usable[i], draw))
+            left.append(i)
+    for piece in _pieces(left, draws):
+        drawn = _draw_piece(usable, [draws[i] for i in piece])
+        for i, token in zip(piece, drawn, strict=True):
+            tokens[i] = token
     return tokens
 
 
-def _draw(row: torch.Tensor, draw: Draw) -> int:
-    """Draw from a finite row that needs more than its maximum."""
-    if draw.banned:
-        banned = [token for token in draw.banned if token < len(row)]
-        row = row.index_fill(
-            0, torch.tensor(banned, dtype=torch.long, device=row.device), -math.inf
+def _pieces(left: list[int], draws: Sequence[Draw]) -> list[list[int]]:
+    """Cut draws into pieces of the same kind: greedy, of the whole vocabulary, and filtered."""
+    kinds: dict[str, list[int]] = {}
+    for i in left:
+        sampling = draws[i].sampling
+        kind = "greedy" if sampling.is_greedy else "filtered" if filters(sampling) else "whole"
+        kinds.setdefault(kind, []).append(i)
+    return [
+        members[start : start + DRAWS_PER_PIECE]
+        for members in kinds.values()
+        for start in range(0, len(members), DRAWS_PER_PIECE)
+    ]
+
+
+def _row_maxima(
+    usable: torch.Tensor, rows: Sequence[int]
+) -> tuple[dict[int, float], dict[int, int]]:
+    """Return the maximum of each of `rows` and the lowest id that has it."""
+    wanted = sorted(set(rows))
+    if len(wanted) != len(usable):
+        usable = usable.index_select(0, torch.tensor(wanted, device=usable.device))
+    values, ids = ops.row_maximum(usable)
+    return (
+        dict(zip(wanted, values.tolist(), strict=True)),
+        dict(zip(wanted, ids.tolist(), strict=True)),
+    )
+
+
+def _draw_piece(usable: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Draw from finite rows, all greedy, all filtered or none of both."""
+    rows = usable.index_select(0, torch.tensor([d.row for d in draws], device=usable.device))
+    for row, draw in zip(rows, draws, strict=True):
+        if changes_logits(draw):
+            change_logits(row, draw)
+    highest, first = ops.row_maximum(rows)
+    tokens = [
+        token if math.isfinite(value) else NOT_FINITE
+        for value, token in zip(highest.tolist(), first.tolist(), strict=True)
+    ]
+    if draws[0].sampling.is_greedy:
+        return tokens
+    fine = [i for i, token in enumerate(tokens) if token != NOT_FINITE]
+    if len(fine) != len(draws):
+        rows, highest = rows[fine], highest[fine]
+    if fine:
+        sampled = _sample(rows.sub_(highest.unsqueeze(1)), [draws[i] for i in fine])
+        for i, token in zip(fine, sampled, strict=True):
+            tokens[i] = token
+    return tokens
+
+
+def _sample(rows: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Sample from rows whose maximum is 0, all filtered or none."""
+    seeds, positions = [draw.seed for draw in draws], [draw.position for draw in draws]
+    if not filters(draws[0].sampling):
+        temperatures = [draw.sampling.temperature for draw in draws]
+        return ops.gumbel_argmax(rows, temperatures, seeds, positions).tolist()
+    tokens = [NOT_FINITE] * len(draws)
+    for kept in kept_ids(rows, [draw.sampling for draw in draws]):
+        noise = ops.gumbel_noise(
+            [seeds[i] for i in kept.rows], [positions[i] for i in kept.rows], kept.ids
         )
-    highest = row.max()
-    if not math.isfinite(highest):
-        return NOT_FINITE  # every id that the model allows is banned
-    if draw.sampling.is_greedy:
-        return int(row.argmax())
-    scaled = (row - highest).double() / draw.sampling.temperature
-    kept = _kept_ids(scaled, draw.sampling)
-    if kept is None:
-        noise = ops.gumbel_noise(draw.seed, draw.position, len(row), device=str(row.device))
-        return int((scaled + noise).argmax())
-    noise = ops.gumbel_noise(draw.seed, draw.position, kept, device=str(row.device))
-    return int(kept[(scaled[kept] + noise).argmax()])
+        noisy = kept.scaled + noise
+        is_best = noisy == noisy.amax(dim=-1, keepdim=True)
+        best = torch.where(is_best, kept.ids, rows.shape[-1]).amin(dim=-1)
+        for i, token in zip(kept.rows, best.tolist(), strict=True):
+            tokens[i] = token
+    return tokens
 
 
-def _kept_ids(scaled: torch.Tensor, sampling: SamplingParams) -> torch.Tensor | None:
-    """Return the ids that top-k, top-p and min-p leave, ascending; None for all.
+def gather_logprobs(
+    logits: torch.Tensor, gathers: Sequence[Gather], vocab_size: int
+) -> list[RowLogprobs]:
+    """Return the log-probabilities that each gather asks for, of the logits as they are.
 
-    `scaled` holds logits divided by the temperature, with a maximum of 0.
+    Ids from `vocab_size` on are never among the likeliest, but count in the softmax.
     """
-    kept: torch.Tensor | None = None
-    if 0 < sampling.top_k < len(scaled):
-        kept = _likeliest(scaled, sampling.top_k)
-    if sampling.top_p < 1.0:
-        kept = _nucleus(scaled, kept, sampling.top_p)
-    if sampling.min_p > 0.0:
-        likely = scaled >= math.log(sampling.min_p)
-        kept = likely.nonzero().view(-1) if kept is None else kept[likely[kept]]
-    return kept
-
-
-def _likeliest(scaled: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the `count` likeliest ids, ascending; among equals the lowest ids."""
-    last = scaled.topk(count).values[-1]
-    above = (scaled > last).nonzero().view(-1)
-    equal = (scaled == last).nonzero().view(-1)[: count - len(above)]
-    return torch.cat((above, equal)).sort().values
-
-
-def _nucleus(scaled: torch.Tensor, kept: torch.Tensor | None, top_p: float) -> torch.Tensor:
-    """Return the fewest likeliest of the kept ids whose probabilities reach `top_p`, ascending."""
-    values = scaled if kept is None else scaled[kept]
-    total = _sum(values.exp())
-    for tries in (*NUCLEUS_TRIES, len(values)):
-        few = _likeliest(values, min(tries, len(values)))
-        ordered, order = values[few].sort(descending=True, stable=True)
-        shares = ordered.exp().div_(total)
-        below = shares.cumsum(0)
-        if below[-1] >= top_p or len(few) == len(values):
-            break
-    inside = few[order[(below - shares) < top_p]].sort().values
-    return inside if kept is None else kept[inside]
-
-
-def _sum(values: torch.Tensor) -> torch.Tensor:
-    """Sum a row in pieces, so that threads do not decide about the order."""
-    return torch.stack([piece.sum() for piece in torch.split(values, SUM_WIDTH)]).cumsum(0)[-1]
-
-
-def gather_logprobs(logits: torch.Tensor, gathers: Sequence[Gather]) -> list[RowLogprobs]:
-    """Return the log-probabilities that each gather asks for, of the logits as they are."""
-    rows = [gather.row for gather in gathers for _ in gather.ids]
-    ids = [token for gather in gathers for token in gather.ids]
-    if not ids:
+    tops = _top_ids(logits[:, :vocab_size], gathers)
+    wanted = [(*gather.ids, *top) for gather, top in zip(gathers, tops, strict=True)]
+    rows = [gather.row for gather, ids in zip(gathers, wanted, strict=True) for _ in ids]
+    if not rows:
         return [RowLogprobs([]) for _ in gathers]
-    device = logits.device
-    found = ops.log_softmax_gather(
-        logits, torch.tensor(rows, device=device), torch.tensor(ids, device=device)
-    ).tolist()
-    values = iter(found)
-    return [RowLogprobs([next(values) for _ in gather.ids]) for gather in gathers]
+    ids = torch.tensor([token for some in wanted for token in some], device=logits.device)
+    found = ops.log_softmax_gather(logits, torch.tensor(rows, device=logits.device), ids)
+    values = iter(found.tolist())
+    return [
+        RowLogprobs([next(values) for _ in gather.ids], [(token, next(values)) for token in top])
+        for gather, top in zip(gathers, tops, strict=True)
+    ]
+
+
+def report_logprobs(
+    logits: torch.Tensor, draws: Sequence[Draw], tokens: Sequence[int], vocab_size: int
+) -> list[RowLogprobs | None]:
+    """Return what each draw's report asks for, the drawn token first.
+
+    None where there was no report or no token.
+    """
+    reports = [
+        None
+        if draw.report is None or token == NOT_FINITE
+        else Gather(draw.report.row, (token, *draw.report.ids), draw.report.top)
+        for draw, token in zip(draws, tokens, strict=True)
+    ]
+    found = iter(gather_logprobs(logits, [one for one in reports if one is not None], vocab_size))
+    return [None if one is None else next(found) for one in reports]
+
+
+def _top_ids(usable: torch.Tensor, gathers: Sequence[Gather]) -> list[list[int]]:
+    """Return the likeliest ids that each gather asks for, fewer where others are impossible.
+
+    In a row with NaN all log-probabilities are NaN, so all are equal: the lowest ids.
+    """
+    most: dict[int, int] = {}
+    for gather in gathers:
+        if gather.top:
+            most[gather.row] = max(gather.top, most.get(gather.row, 0))
+    of_row: dict[int, list[int]] = {}
+    rows = sorted(most)
+    for start in range(0, len(rows), DRAWS_PER_PIECE):
+        piece = rows[start : start + DRAWS_PER_PIECE]
+        some = usable.index_select(0, torch.tensor(piece, device=usable.device))
+        some.masked_fill_(some.isnan().any(dim=-1, keepdim=True), 0.0)
+        values, ids = likeliest(some, min(max(most[row] for row in piece), usable.shape[-1]))
+        for row, logits, top in zip(piece, values.tolist(), ids.tolist(), strict=True):
+            of_row[row] = [i for i, value in zip(top, logits, strict=True) if value > -math.inf]
+    return [of_row[gather.row][: gather.top] if gather.top else [] for gather in gathers]

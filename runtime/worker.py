@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -48,6 +49,14 @@ class ServedEngine(Protocol):
 
     def info(self) -> dict[str, object]:
         """Return what is running."""
+        ...
+
+    def load_info(self) -> dict[str, object]:
+        """Return what `info` does, without what takes long."""
+        ...
+
+    def save_prefix(self, name: str, segments: tuple[Segment, ...]) -> int:
+        """Save the KV of a prompt."""
         ...
 
     def flush_cache(self) -> bool:
@@ -113,7 +122,7 @@ class _Worker:
             self._answers.send({"error": {"type": type(error).__name__, "message": str(error)}})
         else:
             self._engine = engine
-            self._answers.send({"ready": engine.info()})
+            self._answers.send({"ready": engine.load_info()})
         self._is_ready.set()
         reader.join()
 
@@ -139,7 +148,10 @@ class _Worker:
             case "render":
                 self._reply(frame, lambda: engine.render(tuple(map(from_json, frame["segments"]))))
             case "info":
-                self._reply(frame, engine.info)
+                self._reply_aside(frame, engine.info)
+            case "save_prefix":
+                segments = tuple(map(from_json, frame["segments"]))
+                self._reply_aside(frame, lambda: engine.save_prefix(frame["name"], segments))
             case "flush_cache":
                 self._reply(frame, engine.flush_cache)
 
@@ -154,6 +166,12 @@ class _Worker:
 
     def _send_event(self, event: Event) -> None:
         self._answers.send({"event": to_json(event)})
+
+    def _reply_aside(self, frame: dict[str, Any], call: Callable[[], object]) -> None:
+        """Reply from a thread of its own: requests go on being read while a slow call runs."""
+        threading.Thread(
+            target=self._reply, args=(frame, call), name="ramet-call", daemon=True
+        ).start()
 
     def _reply(self, frame: dict[str, Any], call: Callable[[], object]) -> None:
         try:
@@ -172,11 +190,11 @@ def _start_engine(config: EngineConfig) -> ServedEngine:
     num_threads = config.num_threads or usable_cores()
     torch.set_num_threads(num_threads)
     runner, prompts, model_info = load_engine_parts(config)
+    start = partial(Engine, prompts=prompts, config=config, model_info=model_info, kv=runner)
     if num_threads == 1:
-        return Engine(runner, prompts, config, model_info=model_info)
+        return start(runner)
     if threads_agree(runner, (num_threads - 1, num_threads), torch.set_num_threads):
-        stepping = StepThreads(runner, num_threads, torch.set_num_threads)
-        return Engine(stepping, prompts, config, model_info=model_info)
+        return start(StepThreads(runner, num_threads, torch.set_num_threads))
     _log.warning(
         "torch gives other bits with %d threads than with %d: every step uses %d, also beside "
         "busy programs",
@@ -184,7 +202,7 @@ def _start_engine(config: EngineConfig) -> ServedEngine:
         num_threads,
         num_threads,
     )
-    return Engine(runner, prompts, config, model_info=model_info)
+    return start(runner)
 
 
 if __name__ == "__main__":

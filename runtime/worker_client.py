@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from . import protocol
@@ -20,6 +20,7 @@ from .models import load_tokenizer
 from .prompts.chat_template import ChatTemplate
 from .prompts.prompt import PromptEncoder
 from .protocol import (
+    DeadlineError,
     EngineClosedError,
     EngineError,
     ErrorCode,
@@ -37,6 +38,8 @@ from .worker_process import COMMAND, WorkerProcess
 _log = logging.getLogger("ramet.engine")
 
 CLOSE_SECONDS = 1.5
+CALL_SECONDS = 60.0  # more than the engine itself allows for a call
+SAVE_SECONDS = 600.0  # for a prefix that has to be computed first
 _CLOSED = "the engine is closed: start another"
 _FORKED = (
     "this engine belongs to the parent process and cannot be used after os.fork(): start one in "
@@ -106,6 +109,13 @@ class WorkerEngine:
         """Return how many tokens the prompt has."""
         self._check_process()
         return int(self._link.call("count_tokens", segments=to_json(segments)))
+
+    def save_prefix(self, name: str, segments: tuple[Segment, ...]) -> int:
+        """Save the KV of a prompt in `cache_dir`; see `Engine.save_prefix`."""
+        self._check_process()
+        return int(
+            self._link.call("save_prefix", SAVE_SECONDS, name=name, segments=to_json(segments))
+        )
 
     def info(self) -> dict[str, object]:
         """Return what is running in the worker. JSON-safe."""
@@ -183,10 +193,11 @@ class _Link:
         if request_id in self._receivers:
             self.process.requests.send({"do": "abort", "id": request_id})
 
-    def call(self, method: str, **arguments: object) -> Any:
+    def call(self, method: str, seconds: float = CALL_SECONDS, **arguments: object) -> Any:
         """Call a method of the engine in the worker and wait for its value.
 
         Raises:
+            DeadlineError: there is no answer within `seconds`.
             EngineClosedError: the worker has ended, or ends before it answers.
             RametError: what the method raised.
             RuntimeError: called from a receiver: its thread is the one that brings the answer.
@@ -199,7 +210,15 @@ class _Link:
                 raise EngineClosedError(self._end)
             self._callers[number] = answer
         self.process.requests.send({"do": method, "call": number, **arguments})
-        reply = answer.get()
+        try:
+            reply = answer.get(timeout=seconds)
+        except Empty:
+            with self._lock:
+                self._callers.pop(number, None)
+            raise DeadlineError(
+                f"the worker did not answer {method} within {seconds:g} s: it is stuck or "
+                "overloaded; close the engine and start another"
+            ) from None
         if "error" in reply:
             raise _error(reply["error"])
         return reply["value"]

@@ -1,11 +1,28 @@
-"""The public names: listed, sorted, documented, and nothing else without an underscore."""
+"""The public names: listed, sorted, documented, and nothing else without an underscore.
 
+Every example in a docstring of ours runs.
+"""
+
+import doctest
 import importlib
+import inspect
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import ramet
+
+CLASSES = [
+    ramet.Program,
+    ramet.ProgramState,
+    ramet.ForkGroup,
+    ramet.Engine,
+    ramet.Fake,
+    ramet.Cached,
+]
+FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
 PACKAGES = ["ramet", "ramet.backends", "ramet.errors", "ramet.runtime.protocol"]
 
 
@@ -50,3 +67,56 @@ def test_public_things_have_a_docstring(name: str) -> None:
     ]
     assert module.__doc__
     assert bare == []
+
+
+def members(owner: type) -> Iterator[tuple[str, Any]]:
+    """Give the public methods and properties of a class, those it inherits from ours included."""
+    for name, value in inspect.getmembers(owner):
+        if not name.startswith("_"):
+            yield name, value
+
+
+@pytest.mark.parametrize("owner", CLASSES, ids=lambda owner: owner.__name__)
+def test_public_methods_have_a_docstring(owner: type) -> None:
+    bare = [name for name, value in members(owner) if not getattr(value, "__doc__", None)]
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", sorted(ramet.__all__))
+def test_public_name_has_an_example(name: str) -> None:
+    value = getattr(ramet, name)
+    if isinstance(value, (str, types.ModuleType)):
+        pytest.skip("a constant or a module")
+    assert ">>> " in (value.__doc__ or "")
+
+
+RUNNERS = "run start stream arun run_batch arun_batch as_completed bind with_options trace cache"
+
+
+@pytest.mark.parametrize("name", [*RUNNERS.split(), "preview"])
+def test_every_way_to_run_a_program_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(ramet.Program, name).__doc__ or "")
+
+
+def examples() -> Iterator[Any]:
+    """Give the examples of every public thing and of the members of our classes."""
+    finder = doctest.DocTestFinder(exclude_empty=True, recurse=False)
+    things = {f"ramet.{name}": getattr(ramet, name) for name in ramet.__all__}
+    things = {name: value for name, value in things.items() if not isinstance(value, str)}
+    for owner in (value for value in list(things.values()) if isinstance(value, type)):
+        things |= {f"{owner.__name__}.{name}": value for name, value in members(owner)}
+    for name, value in things.items():
+        if inspect.ismodule(value):
+            continue
+        documented = value if callable(value) or isinstance(value, property) else type(value)
+        for test in finder.find(documented, name, module=False, globs={"ramet": ramet}):
+            if test.examples:
+                yield pytest.param(test, id=name)
+
+
+@pytest.mark.parametrize("test", list(examples()))
+def test_example_gives_what_it_says(test: doctest.DocTest) -> None:
+    report: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=FLAGS)
+    failed = runner.run(test, out=report.append, clear_globs=False).failed
+    assert not failed, "".join(report)

@@ -10,7 +10,12 @@ from ramet.runtime.protocol import Event, Request, Segment
 
 @runtime_checkable
 class Backend(Protocol):
-    """Runs requests. Each ends with exactly one of `Finished`, `Scored`, `Failed`."""
+    """Runs requests. Each ends with exactly one of `Finished`, `Scored`, `Failed`.
+
+    Example:
+        >>> isinstance(ramet.Fake(), ramet.Backend)
+        True
+    """
 
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
         """Take a request and return soon.

@@ -6,23 +6,21 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ramet.runtime.protocol import (
     Accepted,
-    Delta,
+    ContextLengthError,
     ErrorCode,
     Event,
     Failed,
     Finished,
-    FinishReason,
     GenerateRequest,
     InvalidRequestError,
     OptionScore,
     Request,
-    Sample,
     Scored,
     ScoreRequest,
     Segment,
@@ -31,7 +29,8 @@ from ramet.runtime.protocol import (
     code_of_error,
 )
 
-from .fake_text import END_ID, PrefixHistory, common_prefix, decode, encode
+from .fake_samples import deltas, prompt_logprobs, sample_of, scores, unconditional_scores
+from .fake_text import PrefixHistory, common_prefix, decode, encode
 from .timeline import Timeline
 
 Answer = str | BaseException | Callable[[str, str], Any] | Sequence[Any]
@@ -50,17 +49,39 @@ class Fake:
             exception, which makes the request fail.
         delay: seconds that an answer takes.
         stream_chunks: in how many pieces a streamed answer comes.
+        context_length: the most tokens of a prompt and its answer; None = no limit.
 
-    A text must match the gen's regex, and be one of a select's options, else the request fails.
-    Stop strings cut it; limits of length and stop token ids do not, because this backend's tokens
-    are bytes (`max_tokens=0` gives no text). A gen without an answer fails, and says how to script
-    it. `requests` lists what was asked, in order, and `num_running` how many have not ended.
+    A gen with `n` samples asks for `n` answers: the same text each time, or the next ones of a
+    list. A text must match the gen's regex, be JSON where there is a JSON schema (the schema itself
+    is not checked), and be one of a select's options, else the request fails; the other grammars
+    are refused. `stop` and `stop_regex` (with Python's `re`) cut a text. This backend's tokens are
+    bytes, so limits of length do not (but `max_tokens=0` gives no text); stop token ids,
+    `min_tokens`, `ignore_eos` and what changes probabilities have no effect either.
+    Log-probabilities are made up, and always the same: that of id i is −(1 + i mod 8) ÷ 8, so of
+    the ids 0 to 257 the likeliest are 0, 8, 16 … A gen without an answer fails, and says how to
+    script it. `requests` lists what was asked, in order, and `num_running` how many have not ended.
     Usage counts bytes, as a prefix cache that forgets nothing would: what an earlier request had
     in common is cached.
+
+    Raises:
+        TypeError, ValueError: `answers`, `delay` or another argument is none.
+
+    Example:
+        >>> @ramet.function
+        ... def ask(s):
+        ...     s += "Where? " + ramet.gen("place") + ramet.gen("time")
+        >>> fake = ramet.Fake({"place": "Here", "time": lambda prompt, name: f" {len(prompt)}"})
+        >>> ask(backend=fake).text(), len(fake.requests), fake.num_running
+        ('Where? Here 11', 2, 0)
     """
 
     def __init__(
-        self, answers: Answers | None = None, *, delay: float = 0.0, stream_chunks: int = 4
+        self,
+        answers: Answers | None = None,
+        *,
+        delay: float = 0.0,
+        stream_chunks: int = 4,
+        context_length: int | None = None,
     ) -> None:
         if answers is not None and not isinstance(answers, Mapping) and not callable(answers):
             raise TypeError(f"answers must be a dict or a function, not {answers!r}")
@@ -68,6 +89,9 @@ class Fake:
             raise ValueError(f"delay must be finite and at least 0 seconds, not {delay!r}")
         if stream_chunks < 1:
             raise ValueError(f"stream_chunks must be at least 1, not {stream_chunks!r}")
+        if context_length is not None and context_length < 1:
+            raise ValueError(f"context_length must be at least 1, not {context_length!r}")
+        self._context_length = context_length
         self._answers = {} if answers is None else answers
         self._delay = delay
         self._stream_chunks = stream_chunks
@@ -122,7 +146,10 @@ class Fake:
 
     def info(self) -> dict[str, object]:
         """Return what this is."""
-        return {"model": "fake: scripted answers", "running": self.num_running}
+        info: dict[str, object] = {"model": "fake: scripted answers", "running": self.num_running}
+        if self._context_length is not None:
+            info["context_length"] = self._context_length
+        return info
 
     def flush_cache(self) -> bool:
         """Forget what `usage` counts as cached."""
@@ -141,13 +168,15 @@ class Fake:
         """Find the answer, and plan the events."""
         request = job.request
         job.prompt = encode(request.prompt)
+        only_fills = isinstance(request, GenerateRequest) and request.sampling.max_new_tokens == 0
         try:
-            text = self._answer(request, decode(job.prompt))
-            events = list(self._events(job, text))
+            texts = [""] if only_fills else self._answers_to(request, decode(job.prompt))
+            self._check_context(job)
+            events = list(self._events(job, texts))
         except BaseException as error:  # noqa: BLE001 a scripted error, or a function's
             ours = code_of_error(error) is not ErrorCode.INTERNAL or isinstance(error, RuntimeError)
             message = str(error) if ours else f"{type(error).__name__}: {error}"
-            self._end(job, code_of_error(error), message)
+            self._end(job, code_of_error(error), message, error)
             return
         with self._lock:
             if self._live.get(request.id) is not job:
@@ -164,9 +193,33 @@ class Fake:
                 del self._live[job.request.id]
             job.on_event(event)
 
-    def _end(self, job: _Job, code: ErrorCode, message: str) -> None:
-        self._send(job, Failed(request_id=job.request.id, code=code, message=message))
+    def _end(
+        self, job: _Job, code: ErrorCode, message: str, error: BaseException | None = None
+    ) -> None:
+        self._send(
+            job,
+            Failed(
+                request_id=job.request.id,
+                code=code,
+                message=message,
+                num_tokens=getattr(error, "num_tokens", None),
+                limit=getattr(error, "limit", None),
+            ),
+        )
         self._timeline.drop(job.request.id)
+
+    def _check_context(self, job: _Job) -> None:
+        if self._context_length is not None and len(job.prompt) >= self._context_length:
+            raise ContextLengthError(
+                f"the prompt has {len(job.prompt)} tokens and there must be room for one more; the "
+                f"context length is {self._context_length}",
+                num_tokens=len(job.prompt),
+                limit=self._context_length,
+            )
+
+    def _answers_to(self, request: Request, prompt: str) -> list[str]:
+        count = request.sampling.n if isinstance(request, GenerateRequest) else 1
+        return [self._answer(request, prompt) for _ in range(count)]
 
     def _answer(self, request: Request, prompt: str) -> str:
         name = request.label
@@ -207,24 +260,25 @@ class Fake:
             )
         return answers[index]
 
-    def _events(self, job: _Job, text: str) -> Iterator[Event]:
+    def _events(self, job: _Job, texts: list[str]) -> Iterator[Event]:
         request = job.request
         prefix = _num_known(request.prompt)
         prompt_ids = TokenIds.of(job.prompt)
         yield Accepted(request_id=request.id, prefix_tokens=prefix, ids=prompt_ids[prefix:])
         if isinstance(request, ScoreRequest):
-            yield self._scored(job, request, text)
+            yield self._scored(job, request, texts[0])
             return
-        text, reason = _generated(request, text)
+        samples = tuple(sample_of(request, text) for text in texts)
         if request.stream:
-            size = max(1, -(-len(text) // self._stream_chunks))
-            for start in range(0, len(text), size):
-                yield Delta(request_id=request.id, text=text[start : start + size])
-        ids = encode((), text)
+            yield from deltas(request, samples, self._stream_chunks)
+        usages = [self._history.usage(job.prompt, list(sample.ids)) for sample in samples]
         yield Finished(
             request_id=request.id,
-            samples=(Sample(reason=reason, ids=TokenIds.of(ids), text=text),),
-            usage=self._history.usage(job.prompt, ids),
+            samples=samples,
+            prompt_logprobs=prompt_logprobs(request, job.prompt),
+            usage=replace(
+                usages[0], generated_tokens=sum(usage.generated_tokens for usage in usages)
+            ),
             timings=Timings(first_token=0.0, total=self._delay),
         )
 
@@ -236,13 +290,17 @@ class Fake:
             )
         rows = [encode(request.prompt, option) for option in request.options]
         length = min(common_prefix(rows[0], row) for row in rows)
+        answer = rows[request.options.index(text)]
         options = tuple(
             OptionScore(
                 ids=TokenIds.of(row[length:]),
-                logprobs=_logprobs(len(row) - length, option == text),
+                logprobs=scores(row[length:], answer[length:]),
                 text=decode(row[length:]),
+                unconditional=unconditional_scores(len(row) - length)
+                if request.unconditional
+                else None,
             )
-            for row, option in zip(rows, request.options, strict=True)
+            for row in rows
         )
         usage = sum(
             (self._history.usage(row, []) for row in rows[1:]), self._history.usage(rows[0], [])
@@ -267,27 +325,3 @@ class _Job:
 
 def _num_known(prompt: tuple[Segment, ...]) -> int:
     return len(prompt[0]) if prompt and isinstance(prompt[0], TokenIds) else 0
-
-
-def _generated(request: GenerateRequest, text: str) -> tuple[str, FinishReason]:
-    """Return the text as the request's constraint and stops leave it, and why it ends."""
-    constraint, sampling = request.constraint, request.sampling
-    if constraint is not None and not re.fullmatch(constraint.value, text, re.ASCII):
-        raise InvalidRequestError(
-            f"the answer scripted for {request.label!r}, {text!r}, does not match the regex "
-            f"{constraint.value!r}"
-        )
-    if sampling.max_new_tokens == 0:
-        return "", FinishReason(kind="length")
-    ends = [
-        (text.find(stop) + len(stop), -len(stop), stop) for stop in sampling.stop if stop in text
-    ]
-    if not ends:
-        return text, FinishReason(kind="stop", matched=END_ID)
-    end, negative_length, stop = min(ends)
-    return text[: end + negative_length], FinishReason(kind="stop", matched=stop)
-
-
-def _logprobs(length: int, is_answer: bool) -> tuple[float, ...]:
-    """Return scores by which the scripted answer wins under every choice method."""
-    return (-0.01 if is_answer else -10.0,) * length

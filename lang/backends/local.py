@@ -7,11 +7,14 @@ import sys
 import threading
 from collections.abc import Callable
 from os import PathLike, fspath
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from ramet.runtime.protocol import Event, Request, Segment
+from ramet.runtime.protocol import Event, Request, Segment, Text
 
+from . import offline
 from .base import Backend
+from .offline import OfflineOptions
+from .outbox import Outbox
 
 _default: Engine | None = None
 _default_lock = threading.Lock()
@@ -31,6 +34,11 @@ class Engine:
         TypeError: an unknown option; the nearest known one is named.
         InvalidRequestError: an option out of range.
         ModelError: the model cannot be found, downloaded or read.
+
+    Example:
+        >>> with ramet.Engine(context_length=1024) as engine:  # doctest: +SKIP
+        ...     ramet.set_default_backend(engine)
+        ...     answer = engine.generate("The capital of France is", {"max_new_tokens": 4})
     """
 
     def __init__(
@@ -39,15 +47,21 @@ class Engine:
         config_class = importlib.import_module("ramet.runtime.config").EngineConfig
         name = None if model is None else fspath(model)
         self._name = name or "the default model"
-        self._engine = _start(config_class.of({"model": name, "process": process, **options}))
+        config = config_class.of({"model": name, "process": process, **options})
+        self._engine = _start(config)
+        self._outbox = Outbox(self._engine.submit, self._engine.abort, config.max_queued_requests)
 
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
-        """Take a request; its events go to `on_event`."""
-        self._engine.submit(request, on_event)
+        """Take a request; its events go to `on_event`. Where the queue is full it waits here."""
+        self._outbox.submit(request, on_event)
 
     def abort(self, request_id: str) -> None:
         """End a request, unless it has ended."""
-        self._engine.abort(request_id)
+        self._outbox.abort(request_id)
+
+    def has_room(self, wake: Callable[[], None]) -> bool:
+        """Return whether another request is welcome; where not, `wake` is called once it is."""
+        return self._outbox.has_room(wake)
 
     def render(self, segments: tuple[Segment, ...]) -> str:
         """Return the text that the model would see."""
@@ -61,10 +75,91 @@ class Engine:
         """Return the model, its context length, its memory and counters, and where it runs."""
         return self._engine.info()
 
+    def generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: dict[str, Any] | list[dict[str, Any]] | None = None,
+        **options: Unpack[OfflineOptions],
+    ) -> Any:
+        """Continue a prompt without a program, as SGLang's offline engine does.
+
+        Special tokens that a prompt spells are meant, as in SGLang. Lists of prompts run at the
+        same time.
+
+        Args:
+            prompt: a text, or a list of them; None where `input_ids` are given.
+            sampling_params: a dict, or one for each prompt, with SGLang's keys, such as
+                `max_new_tokens` (128), `temperature` (1.0), `stop`, `n`, `sampling_seed` and
+                `json_schema`.
+            **options: `input_ids`, `return_logprob`, `logprob_start_len`, `top_logprobs_num`,
+                `token_ids_logprob`, `return_text_in_logprobs`, `stream`, `priority`,
+                `cache_salt`, `rid` and `timeout`; see `ramet.backends.OfflineOptions`.
+
+        Returns:
+            A dict with `text`, `output_ids` and `meta_info`; a list of them for a list of prompts
+            or `n` > 1. With `stream=True` an iterator of such dicts, each with all that is there
+            so far; `index` says whose it is, where there are several answers.
+
+        Raises:
+            TypeError: an unknown option or sampling parameter; the nearest one is named.
+            InvalidRequestError: a value out of range.
+            RametError: what the first request that failed has failed with.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.generate("The capital of France is", {"max_new_tokens": 4})["text"]
+            ... # doctest: +SKIP
+        """
+        return offline.generate(self, prompt, sampling_params, **options)
+
+    async def async_generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: dict[str, Any] | list[dict[str, Any]] | None = None,
+        **options: Unpack[OfflineOptions],
+    ) -> Any:
+        """Do what `generate` does, for asyncio; with `stream=True` give an async iterator.
+
+        Example:
+            >>> async def main(engine):
+            ...     return await engine.async_generate(["One", "Two"], {"max_new_tokens": 4})
+        """
+        from .offline_async import async_generate  # asyncio is loaded by whoever needs it
+
+        return await async_generate(self, prompt, sampling_params, **options)
+
     @property
     def is_closed(self) -> bool:
         """True once it was closed or has ended by itself: a request then fails, start another."""
         return bool(cast(Any, self._engine).is_closed)
+
+    def save_prefix(self, name: str, prompt: str, *, parse_special: bool = False) -> int:
+        """Save the KV of a prompt's beginning in the engine's `cache_dir`, for every later start.
+
+        An engine that starts with the same model, dtype and `cache_dir` has it in its cache. A
+        prefix that begins a program's prompt is found there; end it where a word ends, so that
+        its tokens stay the same whatever follows.
+
+        Args:
+            name: 1 to 64 letters, digits, ".", "_" and "-"; an older one of that name is replaced.
+            prompt: the text.
+            parse_special: special tokens that the text spells are meant.
+
+        Returns:
+            How many tokens were saved.
+
+        Raises:
+            InvalidRequestError: such a name is not possible, the text is empty, or the engine has
+                no `cache_dir`.
+            ContextLengthError: the text is longer than the context.
+            EngineError: the file cannot be written, or the cache is too small for the prefix.
+
+        Example (a model is needed):
+            engine = ramet.Engine(cache_dir="prefixes")
+            engine.save_prefix("rules", "You answer in one word.")
+        """
+        segments = (Text(prompt, parse_special=parse_special),)
+        return int(cast(Any, self._engine).save_prefix(name, segments))
 
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False while something runs."""
@@ -73,6 +168,7 @@ class Engine:
     def close(self) -> None:
         """Stop the engine; whatever still runs ends with `EngineClosedError`."""
         self._engine.close()
+        self._outbox.close()
 
     def __enter__(self) -> Engine:
         return self

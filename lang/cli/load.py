@@ -80,14 +80,7 @@ def read_arguments(pairs: Iterable[str], program: Program) -> dict[str, object]:
         if name in given:
             raise UsageError(f"--arg {name} was given twice")
         given[name] = _value(name, text, _parameter(name, parameters))
-    preset_positions, preset = program._bound
-    missing = [
-        name
-        for name, parameter in list(parameters.items())[len(preset_positions) :]
-        if name not in given | preset
-        and parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
+    missing = program.parameters.missing(program.bound, given)
     if missing:
         raise UsageError("missing: " + " ".join(f"--arg {name}=…" for name in missing))
     return given

@@ -48,7 +48,7 @@ def _run_options(options: Namespace, program: Program) -> dict[str, object]:
     if "seed" in chosen:
         check_seed(chosen["seed"])
     for name in chosen:
-        if name in program._names:
+        if name in program.parameters.names:
             flag = "--" + name.replace("_", "-")
             raise UsageError(
                 f"{name} is the program's own argument: leave {flag} out, or give --arg {name}=…"
@@ -72,7 +72,7 @@ def _shown(state: ProgramState, form: str) -> str:
     if form == "transcript":
         return f"{state}\n\n{state.usage}"
     body = {
-        "variables": {name: state[name] for name in list(state._variables)},
+        "variables": {name: state[name] for name in state.variables},
         "messages": _messages(state),
         "text": state.text(),
         "usage": asdict(state.usage),

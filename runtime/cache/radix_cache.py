@@ -2,57 +2,36 @@
 
 After RadixAttention (Zheng et al., 2024, "SGLang: Efficient Execution of Structured Language
 Model Programs"). Every edge holds a run of token ids and one slot per id; a lookup that ends
-inside an edge splits it. Locked paths stay; the rest is evicted least recently used first.
+inside an edge splits it. Locked paths stay; the rest is evicted in the order of a policy.
 
-The order of eviction is one doubly linked list over all unlocked nodes, kept so that a node
-always stands after its descendants: whatever touches a path moves it to the young end deepest
-node first. The old end is therefore always a leaf, and evicting is constant time per node at
-any tree size: nothing is scanned and no heap is rebuilt.
+Nodes are numbers and what is known of them are columns of integers, all of a size that the number
+of slots fixes: nothing grows, and the garbage collector sees a dozen objects whatever the tree
+holds. Number 0 is no node.
 """
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..step import Int32Array
+from .child_table import ChildTable
+from .eviction import eviction_policy
 
 _NO_SLOTS: Int32Array = np.empty(0, dtype=np.int32)
-_FIRST_LOOK = 16
-
-
-class _Node:
-    """An edge of the tree and what hangs below it. `num_locks` counts running sequences."""
-
-    __slots__ = ("children", "key", "newer", "num_locks", "older", "parent", "slots")
-
-    def __init__(self, key: Int32Array, slots: Int32Array, parent: _Node | None) -> None:
-        self.key = key
-        self.slots = slots
-        self.parent = parent
-        self.children: dict[int, _Node] = {}
-        self.num_locks = 0
-        self.older: _Node | None = None
-        self.newer: _Node | None = None
-
-
-class _Root(_Node):
-    """Where a namespace begins; it holds no tokens and goes when its last child is evicted."""
-
-    __slots__ = ("namespace",)
-
-    def __init__(self, namespace: str) -> None:
-        super().__init__(_NO_SLOTS, _NO_SLOTS, None)
-        self.namespace = namespace
+_DEFAULT_SLOTS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixHandle:
     """A place in the tree. It stays valid only while it is locked."""
 
-    _node: _Node
+    _node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +61,25 @@ class RadixCache:
     changes whenever a lookup could have another answer than before.
     """
 
-    def __init__(self) -> None:
-        self._roots: dict[str, _Root] = {}
-        self._ring = _Node(_NO_SLOTS, _NO_SLOTS, None)  # newer: the oldest; older: the newest
-        self._ring.newer = self._ring.older = self._ring
+    def __init__(self, num_slots: int = _DEFAULT_SLOTS, *, policy: str = "lru") -> None:
+        """`num_slots` is the most tokens there ever are; `policy` one of `eviction.POLICIES`.
+
+        Raises:
+            ValueError: there is no such policy.
+        """
+        most = 2 * num_slots + 2  # each node has a token of its own, each namespace a node
+        self._num_slots = num_slots
+        self._roots: dict[str, int] = {}
+        self._namespaces: npt.NDArray[np.object_] = np.empty(most, dtype=object)  # of roots
+        self._tokens: npt.NDArray[np.object_] = np.empty(most, dtype=object)  # bytes of int32
+        self._slots: npt.NDArray[np.object_] = np.empty(most, dtype=object)  # int32 arrays
+        self._parents = array("i", bytes(4 * most))  # 0 for a root
+        self._num_children = array("i", bytes(4 * most))
+        self._num_locks = array("i", bytes(4 * most))
+        self._children = ChildTable(num_slots)
+        self._unused = array("i")  # numbers below `_next` that are free again
+        self._next = 1
+        self._policy = eviction_policy(policy, most, self._is_free_leaf)
         self.num_tokens = 0
         self.num_evictable = 0
         self.query_tokens = 0
@@ -94,10 +88,25 @@ class RadixCache:
         self.evicted_tokens = 0
         self.version = 0
 
-    def match(self, ids: Int32Array, namespace: str = "") -> PrefixMatch:
-        """Return the longest stored prefix of `ids` and mark it as used just now."""
+    @property
+    def num_nodes(self) -> int:
+        """Edges, and namespaces that hold any."""
+        return self._next - 1 - len(self._unused)
+
+    def match(
+        self,
+        ids: Int32Array,
+        namespace: str = "",
+        *,
+        priority: int = 0,
+        is_new_use: bool = True,
+    ) -> PrefixMatch:
+        """Return the longest stored prefix of `ids`; a request of `priority` uses it now.
+
+        A request that asks again says `is_new_use=False`, so that it counts once.
+        """
         node, found = self._walk(ids, namespace)
-        self._touch(node)
+        self._use(node, priority, is_new_use=is_new_use)
         slots = _join(found)
         self.query_tokens += len(ids)
         self.hit_tokens += len(slots)
@@ -105,164 +114,207 @@ class RadixCache:
 
     def match_length(self, ids: Int32Array, namespace: str = "") -> int:
         """Return how many leading tokens are stored, and change nothing."""
-        node: _Node | None = self._roots.get(namespace)
-        position = 0
-        while node is not None and position < len(ids):
-            child = node.children.get(int(ids[position]))
-            if child is None:
+        node = self._roots.get(namespace, 0)
+        packed, position = ids.tobytes(), 0
+        tokens = memoryview(packed).cast("i")
+        while node and position < len(tokens):
+            node = self._children.find(node, tokens[position])
+            if not node:
                 break
-            length = _common_prefix(child.key, ids[position:])
-            position += length
-            node = child if length == len(child.key) else None
+            edge: bytes = self._tokens[node]
+            if not packed.startswith(edge, 4 * position):
+                return position + _common_prefix(edge, ids[position:])
+            position += len(edge) // 4
         return position
 
-    def insert(self, ids: Int32Array, slots: Int32Array, namespace: str = "") -> Insertion:
-        """Store `ids` with one slot per id; ids and slots are copied.
+    def insert(
+        self, ids: Int32Array, slots: Int32Array, namespace: str = "", *, priority: int = 0
+    ) -> Insertion:
+        """Store `ids` with one slot per id, for a request of `priority`; both are copied.
 
         The tree takes over the slots of the tokens it did not have yet.
+
+        Raises:
+            ValueError: more tokens than `num_slots`: a slot would be in the tree twice.
         """
-        if namespace not in self._roots:
-            self._roots[namespace] = _Root(namespace)
         node, found = self._walk(ids, namespace)
         existing = _join(found)
         start = len(existing)
-        if start < len(ids):
-            leaf = _Node(ids[start:].copy(), slots[start:].copy(), node)
-            node.children[int(ids[start])] = leaf
-            self._append(leaf)
-            self.num_tokens += len(leaf.key)
-            self.num_evictable += len(leaf.key)
-            self.inserted_tokens += len(leaf.key)
-            self.version += 1
-            node = leaf
-        self._touch(node)
+        num_new = len(ids) - start
+        if self.num_tokens + num_new > self._num_slots:
+            raise ValueError(f"the tree has {self._num_slots} slots and would need more")
+        if num_new:
+            parent = node or self._root(namespace)
+            node = self._leaf(parent, ids[start:], slots[start:], priority)
+        self._use(node, priority, is_new_use=False)
         return Insertion(PrefixHandle(node), existing)
 
     def lock(self, handle: PrefixHandle) -> None:
         """Keep the whole path of `handle` from eviction; locks are counted."""
-        node: _Node | None = handle._node
-        while node is not None:
-            if node.num_locks == 0 and node.parent is not None:
-                _unlink(node)
-                self.num_evictable -= len(node.key)
-            node.num_locks += 1
-            node = node.parent
+        node, parents, locks = handle._node, self._parents, self._num_locks
+        while parent := parents[node]:
+            if not locks[node]:
+                self._policy.remove(node)
+                self.num_evictable -= len(self._slots[node])
+            locks[node] += 1
+            node = parent
 
     def unlock(self, handle: PrefixHandle) -> None:
-        """Take one lock off the path of `handle`; what becomes free counts as used just now."""
-        node: _Node | None = handle._node
-        while node is not None:
-            if node.num_locks == 0:
-                raise ValueError("a prefix was unlocked that nobody had locked")
-            node.num_locks -= 1
-            if node.num_locks == 0 and node.parent is not None:
-                self._append(node)
-                self.num_evictable += len(node.key)
-            node = node.parent
+        """Take one lock off the path of `handle`; what becomes free counts as used just now.
 
-    def evict(self, count: int) -> Int32Array:
+        Raises:
+            ValueError: nobody has locked it.
+        """
+        node, parents, locks = handle._node, self._parents, self._num_locks
+        if node and not locks[node]:
+            raise ValueError("a prefix was unlocked that nobody had locked")
+        while parent := parents[node]:
+            locks[node] -= 1
+            if not locks[node]:
+                self._policy.add(node)
+                self.num_evictable += len(self._slots[node])
+            node = parent
+
+    def evict(self, count: int, *, most_leaves: int | None = None) -> Int32Array:
         """Remove `count` tokens, or all evictable ones if there are fewer; return their slots.
 
-        Leaves go least recently used first, the last one only as far as needed, from its end.
+        Leaves go in the policy's order, the last one only as far as needed, from its end.
+        `most_leaves` bounds the work: after so many it is enough.
         """
         freed: list[Int32Array] = []
         missing = count
-        while missing > 0 and self._ring.newer is not self._ring:
-            leaf = self._ring.newer
-            if leaf is None or leaf.parent is None:
-                break
-            keep = max(len(leaf.key) - missing, 0)
-            freed.append(leaf.slots[keep:])
-            missing -= len(leaf.key) - keep
+        most = count if most_leaves is None else most_leaves
+        while missing > 0 and len(freed) < most and (leaf := self._policy.next()):
+            slots: Int32Array = self._slots[leaf]
+            keep = max(len(slots) - missing, 0)
+            freed.append(slots[keep:])
+            missing -= len(slots) - keep
             if keep:
-                leaf.key, leaf.slots = leaf.key[:keep], leaf.slots[:keep]  # views: no copying
+                self._tokens[leaf] = self._tokens[leaf][: 4 * keep]
+                self._slots[leaf] = slots[:keep]  # a view: no copying
             else:
-                self._remove(leaf, leaf.parent)
-        slots = _join(freed)
-        self.num_tokens -= len(slots)
-        self.num_evictable -= len(slots)
-        self.evicted_tokens += len(slots)
-        self.version += bool(len(slots))
-        return slots
+                self._remove_leaf(leaf)
+        evicted = _join(freed)
+        self.num_tokens -= len(evicted)
+        self.num_evictable -= len(evicted)
+        self.evicted_tokens += len(evicted)
+        self.version += bool(len(evicted))
+        return evicted
 
     def stored_slots(self) -> Iterator[Int32Array]:
-        """Return the slots of every edge, for checks: it walks the whole tree."""
-        stack: list[_Node] = list(self._roots.values())
-        while stack:
-            node = stack.pop()
-            yield node.slots
-            stack.extend(node.children.values())
+        """Return the slots of every edge, for checks: it looks at the whole tree."""
+        for slots in self._slots[: self._next]:
+            if slots is not None:
+                yield slots
 
-    def _remove(self, leaf: _Node, parent: _Node) -> None:
-        _unlink(leaf)
-        del parent.children[int(leaf.key[0])]
-        if isinstance(parent, _Root) and not parent.children:
-            del self._roots[parent.namespace]
+    def _is_free_leaf(self, node: int) -> bool:
+        """True for a node that is there, unlocked and without children."""
+        return (
+            self._parents[node] > 0 and not self._num_locks[node] and not self._num_children[node]
+        )
 
-    def _walk(self, ids: Int32Array, namespace: str) -> tuple[_Node, list[Int32Array]]:
-        """Return the node where the longest stored prefix ends, and the slots on the way.
+    def _walk(self, ids: Int32Array, namespace: str) -> tuple[int, list[Int32Array]]:
+        """Return the node where the longest stored prefix ends, 0 if nothing is stored of it.
 
-        An edge that matches only in part is split, so that the end is a node.
+        With it come the slots on the way. An edge that matches only in part is split, so that
+        the end is a node.
         """
-        node: _Node | None = self._roots.get(namespace)
-        if node is None:
-            return _Root(namespace), []
+        node, end = self._roots.get(namespace, 0), 0
         found: list[Int32Array] = []
-        position = 0
-        while position < len(ids):
-            child = node.children.get(int(ids[position]))
-            if child is None:
+        packed, position = ids.tobytes(), 0
+        tokens = memoryview(packed).cast("i")
+        while node and position < len(tokens):
+            node = self._children.find(node, tokens[position])
+            if not node:
                 break
-            length = _common_prefix(child.key, ids[position:])
-            is_whole = length == len(child.key)
-            node = child if is_whole else self._split(child, length)
-            found.append(node.slots)
-            position += length
-            if not is_whole:
+            edge: bytes = self._tokens[node]
+            if not packed.startswith(edge, 4 * position):
+                end = self._split(node, _common_prefix(edge, ids[position:]))
+                found.append(self._slots[end])
                 break
-        return node, found
+            end = node
+            found.append(self._slots[node])
+            position += len(edge) // 4
+        return end, found
 
-    def _split(self, lower: _Node, length: int) -> _Node:
+    def _use(self, node: int, priority: int, *, is_new_use: bool) -> None:
+        """A request has used the path of `node`: tell the policy, descendants before ancestors."""
+        parents, locks = self._parents, self._num_locks
+        while parent := parents[node]:
+            self._policy.use(node, priority, is_new_use=is_new_use, is_unlocked=not locks[node])
+            node = parent
+
+    def _root(self, namespace: str) -> int:
+        root = self._roots.get(namespace, 0)
+        if not root:
+            root = self._roots[namespace] = self._new_node(parent=0)
+            self._namespaces[root] = namespace
+        return root
+
+    def _leaf(self, parent: int, ids: Int32Array, slots: Int32Array, priority: int) -> int:
+        """Hang a new unlocked leaf below `parent`."""
+        size = len(ids)
+        leaf = self._new_node(parent)
+        self._tokens[leaf], self._slots[leaf] = ids.tobytes(), slots.copy()
+        self._num_children[parent] += 1
+        self._children.put(parent, int(ids[0]), leaf)
+        self._policy.create(leaf, priority)
+        self._policy.add(leaf)
+        self.num_tokens += size
+        self.num_evictable += size
+        self.inserted_tokens += size
+        self.version += 1
+        return leaf
+
+    def _split(self, lower: int, length: int) -> int:
         """Cut the edge of `lower` after `length` tokens; return the new upper node.
 
-        `lower` stays the same object, so handles to it go on covering the same tokens.
+        `lower` keeps its number, so handles to it go on covering the same tokens.
         """
-        upper = _Node(lower.key[:length].copy(), lower.slots[:length].copy(), lower.parent)
-        if lower.parent is not None:
-            lower.parent.children[int(upper.key[0])] = upper
-        lower.key, lower.slots = lower.key[length:].copy(), lower.slots[length:].copy()
-        lower.parent = upper
-        upper.children[int(lower.key[0])] = lower
-        upper.num_locks = lower.num_locks
-        if upper.num_locks == 0:
-            _link_after(upper, lower)
+        parent, tokens, slots = self._parents[lower], self._tokens[lower], self._slots[lower]
+        upper = self._new_node(parent)
+        self._tokens[upper], self._tokens[lower] = tokens[: 4 * length], tokens[4 * length :]
+        self._slots[upper], self._slots[lower] = slots[:length].copy(), slots[length:].copy()
+        self._children.put(parent, self._first_token(upper), upper)
+        self._children.put(upper, self._first_token(lower), lower)
+        self._parents[lower] = upper
+        self._num_children[upper] = 1
+        locks = self._num_locks[upper] = self._num_locks[lower]
+        self._policy.split(upper, lower, is_unlocked=not locks)
         return upper
 
-    def _touch(self, node: _Node) -> None:
-        """Make the path of `node` the most recently used, descendants before ancestors."""
-        while node.parent is not None and node.num_locks == 0:
-            _unlink(node)
-            self._append(node)
-            node = node.parent
+    def _remove_leaf(self, leaf: int) -> None:
+        parent = self._parents[leaf]
+        self._policy.remove(leaf)
+        self._children.remove(parent, self._first_token(leaf))
+        self._free_node(leaf)
+        self._num_children[parent] -= 1
+        if self._num_children[parent]:
+            return
+        if not self._parents[parent]:
+            del self._roots[self._namespaces[parent]]
+            self._namespaces[parent] = None
+            self._free_node(parent)
+        elif not self._num_locks[parent]:
+            self._policy.on_leaf(parent)
 
-    def _append(self, node: _Node) -> None:
-        newest = self._ring.older
-        _link_after(node, self._ring if newest is None else newest)
+    def _new_node(self, parent: int) -> int:
+        if self._unused:
+            node = self._unused.pop()
+        else:
+            node = self._next
+            self._next += 1
+        self._parents[node] = parent
+        self._num_locks[node] = self._num_children[node] = 0
+        return node
 
+    def _first_token(self, node: int) -> int:
+        return int.from_bytes(self._tokens[node][:4], sys.byteorder)
 
-def _link_after(node: _Node, place: _Node) -> None:
-    newer = place.newer
-    node.older, node.newer = place, newer
-    place.newer = node
-    if newer is not None:
-        newer.older = node
-
-
-def _unlink(node: _Node) -> None:
-    older, newer = node.older, node.newer
-    if older is not None and newer is not None:
-        older.newer, newer.older = newer, older
-    node.older = node.newer = None
+    def _free_node(self, node: int) -> None:
+        self._tokens[node] = self._slots[node] = None
+        self._parents[node] = 0
+        self._unused.append(node)
 
 
 def _join(parts: list[Int32Array]) -> Int32Array:
@@ -271,12 +323,9 @@ def _join(parts: list[Int32Array]) -> Int32Array:
     return np.concatenate(parts) if parts else _NO_SLOTS
 
 
-def _common_prefix(a: Int32Array, b: Int32Array) -> int:
-    """Return how many leading elements are equal; the first few are looked at alone."""
-    length = min(len(a), len(b))
-    for size in (min(length, _FIRST_LOOK), length):
-        differs = a[:size] != b[:size]
-        first = int(differs.argmax()) if size else 0
-        if size and differs[first]:
-            return first
-    return length
+def _common_prefix(edge: bytes, ids: Int32Array) -> int:
+    """Return with how many of its tokens `edge` begins like `ids`; neither is empty."""
+    length = min(len(edge) // 4, len(ids))
+    differs = np.frombuffer(edge, dtype=np.int32, count=length) != ids[:length]
+    first = int(differs.argmax())
+    return first if differs[first] else length

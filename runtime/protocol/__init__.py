@@ -44,6 +44,7 @@ from .messages import (
     Usage,
 )
 from .sampling import (
+    ALIASES,
     LOGPROB_NAMES,
     Constraint,
     GenOptions,
@@ -58,6 +59,7 @@ from .segments import ROLES, RoleBegin, RoleEnd, Segment, Text, TokenIds
 from .wire import from_json, to_json
 
 __all__ = [
+    "ALIASES",
     "LOGPROB_NAMES",
     "RETRYABLE",
     "ROLES",

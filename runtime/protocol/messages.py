@@ -40,7 +40,8 @@ class GenerateRequest:
     `timeout` is in seconds from the submission, None = none. `cache_salt` names a namespace of
     the prefix cache. With `stream` the engine sends `Delta` events as text becomes certain.
     `label` is the program's name for this output and `state_id` names the state it is for: both
-    are for logs and test doubles, and never change an output.
+    are for logs and test doubles, and never change an output. `is_repeatable` says that the same
+    request may come again: its seed was named by somebody and not drawn at random.
     """
 
     id: str
@@ -56,6 +57,7 @@ class GenerateRequest:
     hints: ScheduleHints | None = None
     label: str = ""
     state_id: str = ""
+    is_repeatable: bool = False
 
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
@@ -192,7 +194,8 @@ class Sample:
 class Finished:
     """A generation ended: its `samples` in their order, at least one.
 
-    `prompt_logprobs` begins at `LogprobParams.start`; without one it is empty.
+    `prompt_logprobs` begins at `LogprobParams.start`; without one it is empty. `is_remembered`:
+    the answer is that of an earlier run, and nothing was computed for it.
     """
 
     request_id: str
@@ -200,6 +203,7 @@ class Finished:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     usage: Usage = field(default_factory=Usage)
     timings: Timings = field(default_factory=Timings)
+    is_remembered: bool = False
 
     @property
     def sample(self) -> Sample:
@@ -226,7 +230,8 @@ class Scored:
     """Answer to a `ScoreRequest`, options in their order.
 
     `trunk` holds the ids that all prompt+option strings share, from `prefix_tokens` on as in
-    `Accepted`; option i is `trunk` followed by `options[i].ids`.
+    `Accepted`; option i is `trunk` followed by `options[i].ids`. `is_remembered` is as in
+    `Finished`.
     """
 
     request_id: str
@@ -235,6 +240,7 @@ class Scored:
     options: tuple[OptionScore, ...]
     usage: Usage = field(default_factory=Usage)
     timings: Timings = field(default_factory=Timings)
+    is_remembered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

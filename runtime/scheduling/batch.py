@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..step import Draw, Gather, Int32Array, StepPlan, StepResult
+from ..step import Draw, Gather, Int32Array, RowLogprobs, StepPlan, StepResult
 from .sequence import Sequence
 
 _PROBE = (0,)  # any id: its log-probability is NaN where the KV before it is not finite
@@ -39,12 +39,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one sequence gets from the row of `position`: a token, scores, or only finiteness."""
+    """What one sequence gets from the row of `position`: a token, scores, or only finiteness.
+
+    `row` has the scores, or what was to be reported with the token.
+    """
 
     sequence: Sequence
     position: int
     token: int | None = None
-    logprobs: list[float] | None = None
+    row: RowLogprobs | None = None
     is_finite: bool = True
 
 
@@ -83,10 +86,11 @@ class Batch:
         Raises:
             ValueError: the result does not have one answer per question.
         """
-        if (len(result.tokens), len(result.gathered)) != (len(self._draws), len(self._gathers)):
+        found = (len(result.tokens), len(result.reported), len(result.gathered))
+        if found != (len(self._draws), len(self._draws), len(self._gathers)):
             raise ValueError(
-                f"the runner gave {len(result.tokens)} tokens and {len(result.gathered)} gathers "
-                f"for {len(self._draws)} draws and {len(self._gathers)} gathers"
+                "the runner gave {} tokens, {} reports and {} gathers ".format(*found)
+                + f"for {len(self._draws)} draws and {len(self._gathers)} gathers"
             )
         by_chunk: list[list[Answer]] = [[] for _ in self.chunks]
         for question in self._questions:
@@ -133,11 +137,12 @@ class Batch:
 def _answer(question: _Question, result: StepResult) -> Answer:
     if question.is_draw:
         token = result.tokens[question.index]
-        return Answer(question.sequence, question.position, token=token, is_finite=token >= 0)
-    logprobs = result.gathered[question.index].logprobs
-    is_finite = not any(math.isnan(value) for value in logprobs)
-    kept = None if question.is_probe else logprobs
-    return Answer(question.sequence, question.position, logprobs=kept, is_finite=is_finite)
+        row = result.reported[question.index]
+        return Answer(question.sequence, question.position, token, row, is_finite=token >= 0)
+    scores = result.gathered[question.index]
+    is_finite = not any(math.isnan(value) for value in scores.logprobs)
+    kept = None if question.is_probe else scores
+    return Answer(question.sequence, question.position, row=kept, is_finite=is_finite)
 
 
 def _join(parts: list[Int32Array]) -> Int32Array:

@@ -1,58 +1,34 @@
-"""Generation: a `GenerateRequest` as a job of one sequence."""
+"""Generation: a `GenerateRequest` as a job of one sequence per sample."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..prompts.text import TextStream
 from ..prompts.tokenizer import Tokenizer
 from ..protocol import (
-    ContextLengthError,
-    Delta,
     Finished,
-    FinishReason,
     GenerateRequest,
     InvalidRequestError,
     Sample,
     TokenIds,
     UnsupportedFeatureError,
     Usage,
+    sample_seed,
 )
-from ..step import Draw
-from .job import Ticket
+from ..step import Draw, Gather, RowLogprobs
+from .continuation import Continuation, Rules
+from .job import Drawn, Ticket
+from .limits import Limits
+from .logprob_report import LogprobReport, check_ids
 from .sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a prompt and its answer can be, and which ids end a turn."""
-
-    context_length: int
-    num_slots: int
-    eos_ids: frozenset[int]
-
-    def check(self, num_tokens: int, what: str = "the prompt has") -> None:
-        """Refuse a prompt that leaves no room for one more token.
-
-        Raises:
-            ContextLengthError: the message states both numbers.
-        """
-        if num_tokens + 1 > self.context_length:
-            raise ContextLengthError(
-                f"{what} {num_tokens} tokens and the model's context is "
-                f"{self.context_length}: shorten the prompt or use a model with a longer context"
-            )
-        if num_tokens + 1 > self.num_slots:
-            raise ContextLengthError(
-                f"{what} {num_tokens} tokens and the KV pool {self.num_slots} slots: "
-                "shorten the prompt or raise max_total_tokens"
-            )
-
-
 class Generation:
-    """Draws tokens after the prompt until something ends it."""
+    """Draws tokens after the prompt, `n` times, until something ends each sample.
+
+    The samples have equal prompts and so share its last logit row; the prompt is counted once.
+    The first sample's sequence also brings the log-probabilities of the prompt.
+    """
 
     def __init__(
         self,
@@ -70,98 +46,116 @@ class Generation:
         if not len(ids):
             raise InvalidRequestError("the prompt is empty: give at least one token")
         limits.check(len(ids))
-        sampling = request.sampling
-        room = min(limits.context_length, limits.num_slots) - len(ids)
-        wanted = sampling.max_new_tokens
         self.ticket = ticket
         self._request = request
-        self._max_new_tokens = room if wanted is None else min(wanted, room)
-        stop_ids = set(sampling.stop_token_ids)
-        if stop_ids and max(stop_ids) >= tokenizer.vocab_size:
-            raise InvalidRequestError(
-                f"stop_token_ids has {max(stop_ids)}, which cannot be generated: the model's ids "
-                f"are 0 to {tokenizer.vocab_size - 1}"
-            )
-        self._stop_ids = stop_ids if sampling.ignore_eos else stop_ids | limits.eos_ids
-        self._banned = tuple(sorted(i for i in self._stop_ids if i < tokenizer.vocab_size))
-        self._text = TextStream(tokenizer, sampling)
-        self._num_sent = 0  # characters of the text
-        self._num_generated = 0  # with a stop token, and what a stop string cut off
-        self._outputs: list[int] = []
-        self._reason: FinishReason | None = None
-        prompt = np.frombuffer(ids.packed, dtype=np.int32)
-        sequence = Sequence(
-            self, prompt, 0, logits_from=len(ids) - (1 if self._max_new_tokens else 0)
-        )
-        sequence.max_more = self._max_new_tokens
-        self.sequences = [sequence]
+        self._prompt = np.frombuffer(ids.packed, dtype=np.int32)
+        self._rules = _rules(request, len(ids), tokenizer, limits)
+        sampling = request.sampling
+        self._continuations = [
+            Continuation(self._rules, sample_seed(request.seed, index))
+            for index in range(sampling.n)
+        ]
+        self._samples: dict[int, Sample] = {}
+        self._prompt_scores: dict[int, RowLogprobs] = {}  # by the position of the token
+        # With no token to generate all samples are one and the same.
+        count = sampling.n if self._rules.max_new_tokens else 1
+        self.sequences = [self._sequence(index) for index in range(count)]
 
-    def ask(self, sequence: Sequence, position: int, row: int) -> Draw | None:
-        """Draw at the last position, unless only the cache is to be filled."""
-        if position != sequence.num_ids - 1 or not self._max_new_tokens:
+    def ask(self, sequence: Sequence, position: int, row: int) -> Draw | Gather | None:
+        """Draw at the last position; before it, ask for what the prompt goes on with."""
+        if position >= sequence.num_ids - 1:
+            if not self._rules.max_new_tokens:
+                return None
+            return self._continuations[sequence.index].draw(sequence, row)
+        report = self._rules.report
+        if report is None or position < sequence.logits_from:
             return None
-        count = len(self._outputs)
-        sampling = self._request.sampling
-        banned = self._banned if count < sampling.min_new_tokens else ()
-        return Draw(row, self._request.seed, count, sampling, banned)
+        return report.of_prompt(row, int(self._prompt[position + 1]))
 
-    def answer(self, sequence: Sequence, position: int, tokens: list[int]) -> int:
-        """Take drawn tokens up to the first that ends the generation."""
-        num_taken = 0
-        for token in tokens:
-            num_taken += 1
-            self._take(sequence, token)
-            if self._reason is not None:
-                break
-        self._num_generated += num_taken
-        if self._request.stream and self._reason is None:
-            self._send(self._text.take())
+    def answer(self, sequence: Sequence, position: int, drawn: list[Drawn]) -> int:
+        """Take drawn tokens up to the first that ends the sample."""
+        continuation = self._continuations[sequence.index]
+        num_taken = continuation.take(sequence, drawn)
+        if self._request.stream and not continuation.has_ended:
+            delta = continuation.delta(self._request.id, sequence.index)
+            if delta is not None:
+                self.ticket.emit(delta)
         return num_taken
 
-    def _send(self, text: str) -> None:
-        if text:
-            self._num_sent += len(text)
-            self.ticket.emit(Delta(request_id=self._request.id, text=text))
-
-    def _take(self, sequence: Sequence, token: int) -> None:
-        if token in self._stop_ids:
-            self._reason = FinishReason(kind="stop", matched=token)
-            return
-        self._outputs.append(token)
-        sequence.max_more -= 1
-        if self._text.push(token):
-            self._reason = FinishReason(kind="stop")  # `complete` says which string
-        elif len(self._outputs) >= self._max_new_tokens:
-            self._reason = FinishReason(kind="length")
-        else:
-            sequence.append_id(token)
-
-    def answer_scores(self, sequence: Sequence, position: int, logprobs: list[float]) -> None:
-        """A generation gathers nothing."""
-        raise TypeError("a generation was given scores that it had not asked for")
+    def answer_scores(self, sequence: Sequence, position: int, scores: RowLogprobs) -> None:
+        """Keep what the row of `position` says of the prompt's next token."""
+        self._prompt_scores[position + 1] = scores
+        sequence.logits_from = max(sequence.logits_from, position + 1)
 
     def complete(self, sequence: Sequence) -> list[Sequence]:
-        """Send the rest of the text and the answer."""
-        self.sequences = []
-        reason = self._reason or FinishReason(kind="length")
-        result = self._text.finish()
-        if result.matched is not None:
-            reason = FinishReason(kind="stop", matched=result.matched)
+        """Send the rest of the sample's text; after the last sample the answer."""
+        self.sequences.remove(sequence)
+        indices = (
+            [sequence.index] if self._rules.max_new_tokens else range(len(self._continuations))
+        )
+        for index in indices:
+            self._finish_sample(index)
+        if not self.sequences:
+            self._finish()
+        return []
+
+    def _sequence(self, index: int) -> Sequence:
+        length, rules = len(self._prompt), self._rules
+        logits_from = length - (1 if rules.max_new_tokens else 0)
+        if index == 0 and rules.report is not None and rules.report.first_row < length - 1:
+            logits_from = rules.report.first_row
+        sequence = Sequence(self, self._prompt, index, logits_from=logits_from)
+        sequence.max_more = rules.max_new_tokens
+        sequence.count_from = 0 if index == 0 else length
+        return sequence
+
+    def _finish_sample(self, index: int) -> None:
+        continuation = self._continuations[index]
+        self._samples[index] = sample = continuation.finish()
         if self._request.stream:
-            self._send(result.text[self._num_sent :])
+            delta = continuation.last_delta(self._request.id, index, sample)
+            if delta is not None:
+                self.ticket.emit(delta)
+
+    def _finish(self) -> None:
+        report = self._rules.report
+        generated = sum(continuation.num_generated for continuation in self._continuations)
         self.ticket.end(
             Finished(
                 request_id=self._request.id,
-                samples=(
-                    Sample(
-                        reason=reason,
-                        ids=TokenIds.of(self._outputs[: result.num_kept]),
-                        text=result.text,
-                        tail=result.tail,
-                    ),
-                ),
-                usage=self.ticket.usage + Usage(generated_tokens=self._num_generated),
+                samples=tuple(self._samples[index] for index in range(len(self._continuations))),
+                prompt_logprobs=()
+                if report is None
+                else report.prompt(self._prompt.tolist(), self._prompt_scores),
+                usage=self.ticket.usage + Usage(generated_tokens=generated),
                 timings=self.ticket.timings(),
             )
         )
-        return []
+
+
+def _rules(
+    request: GenerateRequest, num_prompt: int, tokenizer: Tokenizer, limits: Limits
+) -> Rules:
+    """Return how the samples of `request` are drawn.
+
+    Raises:
+        InvalidRequestError: an id that the model does not have, or a start beyond the prompt.
+    """
+    sampling, vocab_size = request.sampling, tokenizer.vocab_size
+    check_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
+    check_ids("logit_bias", tuple(token for token, _ in sampling.logit_bias), vocab_size)
+    room, wanted = limits.room(num_prompt), sampling.max_new_tokens
+    stop_ids = frozenset(sampling.stop_token_ids)
+    if not sampling.ignore_eos:
+        stop_ids |= limits.eos_ids
+    report = None
+    if request.logprobs is not None:
+        report = LogprobReport(request.logprobs, tokenizer, num_prompt)
+    return Rules(
+        sampling=sampling,
+        tokenizer=tokenizer,
+        max_new_tokens=room if wanted is None else min(wanted, room),
+        stop_ids=stop_ids,
+        banned=tuple(sorted(token for token in stop_ids if token < vocab_size)),
+        report=report,
+    )

@@ -14,12 +14,14 @@ from ..protocol import (
     Event,
     Failed,
     Finished,
+    RametError,
     Request,
     Scored,
     Timings,
     Usage,
+    code_of_error,
 )
-from ..step import Draw, Gather
+from ..step import Draw, Gather, RowLogprobs
 from .sequence import Sequence
 
 _log = logging.getLogger("ramet.engine")
@@ -38,6 +40,7 @@ class Ticket:
     arrival: int
     on_end: Callable[[], None] | None = None  # called before the last event
     rank: int = 0
+    priority: int = 0
     namespace: str = ""
     submitted: float = field(default_factory=monotonic)
     deadline: float | None = None
@@ -52,6 +55,7 @@ class Ticket:
     def of(cls, request: Request, on_event: Callable[[Event], None], arrival: int) -> Ticket:
         """Return the ticket of a request that arrives now."""
         ticket = cls(request.id, on_event, arrival, namespace=request.cache_salt)
+        ticket.priority = request.priority
         ticket.rank = request.hints.rank if request.hints else 0
         if request.timeout is not None:
             ticket.deadline = ticket.submitted + request.timeout
@@ -85,13 +89,26 @@ class Ticket:
         """End with an error."""
         self.end(Failed(request_id=self.request_id, code=code, message=message))
 
+    def refuse(self, error: RametError) -> None:
+        """End with an error that was raised for this request."""
+        num_tokens, limit = getattr(error, "num_tokens", None), getattr(error, "limit", None)
+        self.end(
+            Failed(
+                request_id=self.request_id,
+                code=code_of_error(error),
+                message=str(error),
+                num_tokens=num_tokens,
+                limit=limit,
+            )
+        )
+
     def start(self) -> None:
         """Its first sequence was admitted; only the first call counts."""
         if self.started is None:
             self.started = monotonic()
 
     def has_answer(self) -> None:
-        """Its first token or score is there; only the first call counts."""
+        """Its first token or score is there, of its prompt too; only the first call counts."""
         if self.answered is None:
             self.answered = monotonic()
 
@@ -105,6 +122,14 @@ class Ticket:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token that was drawn, and its log-probabilities where they were asked for."""
+
+    token: int
+    logprobs: RowLogprobs | None = None
+
+
 class Job(Protocol):
     """What the scheduler runs: sequences whose logits answer a request."""
 
@@ -115,11 +140,11 @@ class Job(Protocol):
         """Return what to take from logit row `row`, the one of `position`."""
         ...
 
-    def answer(self, sequence: Sequence, position: int, tokens: list[int]) -> int:
+    def answer(self, sequence: Sequence, position: int, drawn: list[Drawn]) -> int:
         """Take the tokens drawn at `position`, in order; return how many, up to the end."""
         ...
 
-    def answer_scores(self, sequence: Sequence, position: int, logprobs: list[float]) -> None:
+    def answer_scores(self, sequence: Sequence, position: int, scores: RowLogprobs) -> None:
         """Take the log-probabilities gathered at `position`."""
         ...
 

@@ -11,9 +11,15 @@ from functools import wraps
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+
 from ..cache.kv_pool import KVPool
 from ..cache.radix_cache import RadixCache
+from ..step import Int32Array
 from .sequence import Sequence
+
+MOST_AHEAD = 4096  # tokens that one step evicts ahead of need, and
+MOST_LEAVES_AHEAD = 512  # leaves: some milliseconds, so that no step pauses for it
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,11 +47,25 @@ class KVMemory:
     `seconds` is the time spent in here: what the prefix cache costs.
     """
 
-    def __init__(self, num_slots: int, *, enable_radix_cache: bool = True) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        *,
+        enable_radix_cache: bool = True,
+        evict_policy: str = "lru",
+        eviction_watermark: float = 0.0,
+    ) -> None:
+        """`eviction_watermark` is the share of the slots that `evict_ahead` keeps free.
+
+        Raises:
+            ValueError: there is no such policy.
+        """
         self.enable_radix_cache = enable_radix_cache
         self.pool = KVPool(num_slots)
-        self.tree = RadixCache()
+        self.tree = RadixCache(num_slots, policy=evict_policy)
         self.seconds = 0.0
+        self.eviction_watermark = eviction_watermark
+        self._wanted_free = int(num_slots * eviction_watermark)
 
     @property
     def num_available(self) -> int:
@@ -72,7 +92,13 @@ class KVMemory:
         if not self.enable_radix_cache:
             return 0
         num_matched = self.tree.match_length(sequence.ids, sequence.namespace)
-        match = self.tree.match(sequence.ids[:limit], sequence.namespace)
+        match = self.tree.match(
+            sequence.ids[:limit],
+            sequence.namespace,
+            priority=sequence.job.ticket.priority,
+            is_new_use=not sequence.was_attached,
+        )
+        sequence.was_attached = True
         self.tree.lock(match.handle)
         sequence.handle = match.handle
         sequence.append_slots(match.slots)
@@ -103,7 +129,12 @@ class KVMemory:
         if not self.enable_radix_cache or sequence.num_computed <= sequence.num_shared:
             return
         done, start = sequence.num_computed, sequence.num_shared
-        insertion = self.tree.insert(sequence.ids[:done], sequence.slots[:done], sequence.namespace)
+        insertion = self.tree.insert(
+            sequence.ids[:done],
+            sequence.slots[:done],
+            sequence.namespace,
+            priority=sequence.job.ticket.priority,
+        )
         self.tree.lock(insertion.handle)
         if sequence.handle is not None:
             self.tree.unlock(sequence.handle)
@@ -129,6 +160,37 @@ class KVMemory:
         if sequence.handle is not None:
             self.tree.unlock(sequence.handle)
         sequence.clear_slots()
+
+    @_timed
+    def evict_ahead(self) -> None:
+        """Free slots up to the watermark, a bounded number at once: to be called after a step."""
+        missing = min(self._wanted_free - self.pool.num_free, MOST_AHEAD)
+        if missing > 0:
+            self.pool.free(self.tree.evict(missing, most_leaves=MOST_LEAVES_AHEAD))
+
+    def store(
+        self, ids: Int32Array, write: Callable[[int, Int32Array], None], namespace: str = ""
+    ) -> bool:
+        """Put a prefix that no sequence computed into the tree; False if the pool has no room.
+
+        `write(start, slots)` puts the KV of `ids[start:]` into `slots`; the beginning is cached.
+        """
+        start = self.tree.match_length(ids, namespace)
+        if len(ids) - start > self.pool.num_free:
+            return False
+        new = self.pool.allocate(len(ids) - start)
+        try:
+            write(start, new)
+        except BaseException:
+            self.pool.free(new)
+            raise
+        cached = np.zeros(start, dtype=np.int32)  # the tree has its own for these
+        self.tree.insert(ids, np.concatenate([cached, new]), namespace)
+        return True
+
+    def slots_of(self, ids: Int32Array, namespace: str = "") -> Int32Array:
+        """Return the slots of the longest cached prefix of `ids`: valid until something runs."""
+        return self.tree.match(ids, namespace, is_new_use=False).slots
 
     def flush(self) -> None:
         """Forget everything that no running sequence uses."""

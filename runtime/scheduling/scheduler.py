@@ -6,23 +6,31 @@ tensor or a thread; all of it happens on the engine's thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from ..protocol import ErrorCode
 from ..step import StepResult
 from .batch import Answer, Batch, Chunk
 from .counters import Counters
-from .job import Job
+from .job import Drawn, Job
 from .kv_memory import KVMemory
 from .sequence import Sequence
 from .step_planner import StepPlanner
+
+_log = logging.getLogger("ramet.engine")
 
 
 class Scheduler:
     """Runs jobs step by step over a shared KV memory."""
 
     def __init__(
-        self, memory: KVMemory, *, max_running_requests: int, chunked_prefill_size: int
+        self,
+        memory: KVMemory,
+        *,
+        max_running_requests: int,
+        chunked_prefill_size: int,
+        schedule_policy: str = "lpm",
     ) -> None:
         self.memory = memory
         self.counters = Counters()
@@ -31,6 +39,7 @@ class Scheduler:
             self.counters,
             max_running_requests=max_running_requests,
             chunked_prefill_size=chunked_prefill_size,
+            schedule_policy=schedule_policy,
         )
         self._running = self._planner.running
         self._waiting = self._planner.waiting
@@ -55,6 +64,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Sequences in the queue."""
         return len(self._waiting)
+
+    @property
+    def num_queued(self) -> int:
+        """Requests in the queue."""
+        return self._waiting.num_requests
 
     def submit(self, job: Job) -> None:
         """Queue a job's sequences."""
@@ -98,6 +112,7 @@ class Scheduler:
         self._planner.reserve.on_step()
         for chunk, of_chunk in answers:
             self._commit_chunk(chunk, of_chunk)
+        self.memory.evict_ahead()
 
     def recover(self, batch: Batch, error: Exception) -> None:
         """The step raised: its sequences run alone, once; who fails alone ends with the error."""
@@ -125,6 +140,7 @@ class Scheduler:
         else:
             if chunk.is_prefill:
                 self.memory.publish(sequence)
+                self._waiting.on_publish(sequence)
             for answer in own:
                 self._give(answer)
         for answer in answers[len(own) :]:
@@ -145,6 +161,8 @@ class Scheduler:
         can_run = self._planner.has_room_for(twin)
         self._running[twin] = None
         self._give(answer)
+        if twin not in self._running:
+            return  # the answer could not be taken
         if not twin.num_pending:
             self._complete(twin)
         elif not can_run:
@@ -159,13 +177,20 @@ class Scheduler:
 
     def _give(self, answer: Answer) -> None:
         job = answer.sequence.job
-        if answer.token is not None:
-            taken = job.answer(answer.sequence, answer.position, [answer.token])
-            self.counters.num_generated += taken
-        elif answer.logprobs is not None:
-            job.answer_scores(answer.sequence, answer.position, answer.logprobs)
-        else:
-            return  # the row only showed that what was computed is finite
+        if job.ticket.has_ended:
+            return  # by an answer before, in the same step
+        try:
+            if answer.token is not None:
+                drawn = [Drawn(answer.token, answer.row)]
+                taken = job.answer(answer.sequence, answer.position, drawn)
+                self.counters.num_generated += taken
+            elif answer.row is not None:
+                job.answer_scores(answer.sequence, answer.position, answer.row)
+            else:
+                return  # the row only showed that what was computed is finite
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            self._fail_internal(job, error)
+            return
         job.ticket.has_answer()
 
     def _complete(self, sequence: Sequence) -> None:
@@ -173,14 +198,22 @@ class Scheduler:
         job = sequence.job
         del self._running[sequence]
         self.memory.release(sequence, keep=True)
-        for following in job.complete(sequence):
-            self._waiting.add(following)
+        try:
+            for following in job.complete(sequence):
+                self._waiting.add(following)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            self._fail_internal(job, error)
         if not job.sequences:
             self._forget(job)
 
     def _forget(self, job: Job) -> None:
         if self._jobs.get(job.ticket.request_id) is job:
             del self._jobs[job.ticket.request_id]
+
+    def _fail_internal(self, job: Job, error: Exception) -> None:
+        _log.exception("the answer to request %s could not be taken", job.ticket.request_id)
+        message = f"the answer could not be taken: {type(error).__name__}: {error}"
+        self.end(job, ErrorCode.INTERNAL, message)
 
     def _fail_non_finite(self, sequence: Sequence) -> None:
         self.end(

@@ -19,7 +19,11 @@ class Sequence:
     """The unit of scheduling: one row of a step. A job has one or several.
 
     Attributes:
-        order: (rank, arrival, index within the job): place in the queue, unique.
+        index: its number within the job.
+        order: (rank, arrival, index): place in the queue, unique.
+        epoch: when its request arrived, as the queue counts; the same for those that came at once.
+        estimate: how much of it was cached when the queue looked last.
+        stamp: which of its entries in the queue is the one that counts.
         logits_from: first position whose logits are wanted; those before only fill the cache.
         count_from: first position that counts in the job's usage.
         max_more: tokens that may still be generated, for the admission reserve.
@@ -28,6 +32,7 @@ class Sequence:
         num_matched: positions that were cached when it was admitted last.
         prefill_end: positions from here on were generated since it was admitted last.
         is_suspect: its step raised; it runs alone next.
+        was_attached: it was given cached KV before: its use of the cache has been counted.
     """
 
     __slots__ = (
@@ -35,7 +40,10 @@ class Sequence:
         "_key",
         "_slots",
         "count_from",
+        "epoch",
+        "estimate",
         "handle",
+        "index",
         "is_suspect",
         "job",
         "logits_from",
@@ -50,18 +58,23 @@ class Sequence:
         "num_slots",
         "order",
         "prefill_end",
+        "stamp",
         "was_admitted",
+        "was_attached",
     )
 
     def __init__(self, job: Job, ids: Int32Array, index: int, *, logits_from: int) -> None:
         self.job = job
         self.namespace = job.ticket.namespace
+        self.index = index
         self.order = (job.ticket.rank, job.ticket.arrival, index)
+        self.epoch = self.estimate = self.stamp = 0
         self.num_ids = len(ids)
         self.logits_from = logits_from
         self.count_from = 0
         self.max_more = 0
         self.was_admitted = False
+        self.was_attached = False
         self.is_suspect = False
         self.looked_up = 0
         self.looked_up_version = -1
@@ -103,7 +116,7 @@ class Sequence:
             self._ids = _grown(self._ids)
         self._ids[self.num_ids] = token
         self.num_ids += 1
-        self.logits_from += 1
+        self.logits_from = self.num_ids - 1  # what the positions before had to say is known
         self.looked_up_version = -1
         self._key = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from ..protocol import Usage
 from .admission import Reserve
@@ -13,6 +14,30 @@ from .sequence import Sequence
 from .waiting_queue import WaitingQueue, has_leader
 
 _log = logging.getLogger("ramet.engine")
+
+MAX_LOGIT_ROWS = 128  # per step: a row has one float32 per token of the vocabulary
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What a step may still take: tokens to compute, and logit rows of them."""
+
+    tokens: int
+    rows: int
+
+    @property
+    def is_spent(self) -> bool:
+        return self.tokens <= 0 or self.rows <= 0
+
+    def end(self, sequence: Sequence) -> int:
+        """Return how far `sequence` can be computed; at least one position."""
+        start = sequence.num_computed
+        by_rows = max(start, sequence.logits_from) + self.rows
+        return min(sequence.num_ids, start + self.tokens, by_rows)
+
+    def take(self, chunk: Chunk) -> None:
+        self.tokens -= chunk.end - chunk.start
+        self.rows -= max(chunk.end - max(chunk.start, chunk.sequence.logits_from), 1)
 
 
 class StepPlanner:
@@ -28,14 +53,16 @@ class StepPlanner:
         *,
         max_running_requests: int,
         chunked_prefill_size: int,
+        schedule_policy: str = "lpm",
     ) -> None:
         self.running: dict[Sequence, None] = {}
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue(memory, schedule_policy)
         self.reserve = Reserve()
         self._memory = memory
         self._counters = counters
         self._max_running = max_running_requests
         self._token_budget = chunked_prefill_size
+        self._row_budget = max(MAX_LOGIT_ROWS, max_running_requests)
 
     def next_chunks(self) -> list[Chunk]:
         """Return what runs next. A sequence whose step raised runs alone, before all others.
@@ -43,11 +70,12 @@ class StepPlanner:
         Sequences admitted with nothing left to compute are in `running` and in no chunk.
         """
         suspect = next((s for s in self.running if s.is_suspect), None)
+        budget = _Budget(self._token_budget, self._row_budget)
         if suspect is not None:
-            return [self._chunk(suspect, self._token_budget)]
+            return [self._chunk(suspect, budget)]
         self._make_room()
         chunks: list[Chunk] = []
-        budget = self._continue_running(chunks)
+        self._continue_running(chunks, budget)
         self._admit(chunks, budget)
         self._log_prefill(chunks)
         return chunks
@@ -60,7 +88,7 @@ class StepPlanner:
         """Count `sequence` in the usage, the first time only."""
         sequence.num_matched = num_matched
         sequence.prefill_end = sequence.num_ids
-        sequence.job.ticket.start()
+        self._start(sequence)
         if sequence.was_admitted:
             return
         sequence.was_admitted = True
@@ -70,18 +98,28 @@ class StepPlanner:
             prompt_tokens=length,
             cached_tokens=cached,
             computed_tokens=length - cached,
-            recomputed_tokens=max(num_matched - sequence.num_computed, 0),
+            recomputed_tokens=max(num_matched - max(sequence.num_computed, sequence.count_from), 0),
         )
         sequence.job.ticket.usage += usage
         self._counters.usage += usage
 
+    def _start(self, sequence: Sequence) -> None:
+        """Note that its request runs: known to the queue while it still waits there."""
+        ticket = sequence.job.ticket
+        if ticket.started is None:
+            self.waiting.on_start(sequence)
+            ticket.start()
+
     def _make_room(self) -> None:
-        """Retract the latest sequences until every other one has a slot for its next token."""
+        """Retract sequences until every other one has a slot for its next token.
+
+        Those of the lowest priority go first, and of them the latest.
+        """
         while True:
             needed = sum(max(s.num_ids - s.num_slots, 0) for s in self.running)
             if needed <= self._memory.num_available:
                 return
-            self._retract(max(self.running, key=lambda s: s.order[1:]))
+            self._retract(max(self.running, key=lambda s: (-s.job.ticket.priority, *s.order[1:])))
 
     def _retract(self, sequence: Sequence) -> None:
         """Send `sequence` back to the queue; it resumes with the same ids."""
@@ -91,25 +129,22 @@ class StepPlanner:
         self.reserve.on_retraction()
         self._counters.num_retractions += 1
 
-    def _continue_running(self, chunks: list[Chunk]) -> int:
-        """Add what is under way; return the budget that is left.
+    def _continue_running(self, chunks: list[Chunk], budget: _Budget) -> None:
+        """Add what is under way.
 
         Where the budget does not reach everyone, those who ran go to the end.
         """
-        budget = self._token_budget
         for sequence in sorted(self.running, key=lambda s: s.num_pending > 1):
-            if budget == 0:
+            if budget.is_spent:
                 for chunk in chunks:
                     self.running[chunk.sequence] = self.running.pop(chunk.sequence)
                 break
             self._memory.reserve(sequence, sequence.num_ids)
             chunks.append(self._chunk(sequence, budget))
-            budget -= chunks[-1].end - chunks[-1].start
-        return budget
 
-    def _chunk(self, sequence: Sequence, budget: int) -> Chunk:
-        start = sequence.num_computed
-        chunk = Chunk(sequence, start, min(sequence.num_ids, start + budget))
+    def _chunk(self, sequence: Sequence, budget: _Budget) -> Chunk:
+        chunk = Chunk(sequence, sequence.num_computed, budget.end(sequence))
+        budget.take(chunk)
         if chunk.is_last and chunk.is_prefill and not sequence.is_suspect:
             self._join_twins(chunk)
         return chunk
@@ -121,13 +156,13 @@ class StepPlanner:
             for twin in chunk.twins:
                 self.waiting.remove(twin)
 
-    def _admit(self, chunks: list[Chunk], budget: int) -> None:
-        if not budget or not self.waiting or len(self.running) >= self._max_running:
+    def _admit(self, chunks: list[Chunk], budget: _Budget) -> None:
+        if budget.is_spent or not self.waiting or len(self.running) >= self._max_running:
             return
         leaders = [s for s in self.running if s.num_pending > 1]
         joined: set[Sequence] = {twin for chunk in chunks for twin in chunk.twins}
-        for sequence in self.waiting.next_first(self._memory):
-            if not budget or len(self.running) >= self._max_running:
+        for sequence in self.waiting.next_first():
+            if budget.is_spent or len(self.running) >= self._max_running:
                 return
             if sequence in joined or has_leader(sequence, leaders, self._memory):
                 continue
@@ -138,7 +173,6 @@ class StepPlanner:
             chunk = self._chunk(sequence, budget)
             chunks.append(chunk)
             joined.update(chunk.twins)
-            budget -= chunk.end - chunk.start
             if sequence.num_pending > 1:
                 leaders.append(sequence)
 
@@ -149,6 +183,7 @@ class StepPlanner:
             self._memory.release(sequence, keep=False)
             return False
         self._memory.reserve(sequence, sequence.num_ids)
+        self._start(sequence)
         self.waiting.remove(sequence)
         self.running[sequence] = None
         self.on_admission(sequence, num_matched)

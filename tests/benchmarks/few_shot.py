@@ -11,24 +11,14 @@ divided by the sum with the cache on; reaching it means that finding, keeping an
 tokens cost nothing.
 """
 
-import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import ramet
 from tests.benchmarks.report import Table, empty_cache, median, spread
+from tests.benchmarks.workloads import answer, read
 
-DATA = Path(__file__).parent / "data" / "mmlu.jsonl"
-LETTERS = "ABCD"
 MAX_TOKENS = 2
-
-
-@ramet.function
-def answer(s: ramet.ProgramState, prefix: str, question: str, choices: list[str]) -> None:
-    s += prefix + f"Question: {question}\n"
-    s += "".join(f"{letter}. {text}\n" for letter, text in zip(LETTERS, choices, strict=True))
-    s += "Answer:" + ramet.gen("answer", ignore_eos=True)
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class Run:
 
 
 def questions(count: int) -> list[dict[str, object]]:
-    first, *rest = map(json.loads, DATA.read_text(encoding="utf-8").splitlines())
+    first, *rest = read("mmlu")
     return [
         {"prefix": first["prefix"], "question": row["question"], "choices": row["choices"]}
         for row in rest[:count]

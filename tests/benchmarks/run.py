@@ -10,20 +10,36 @@ import time
 from collections.abc import Callable
 
 from tests.benchmarks import (
+    batch_on_fake,
     busy_thread,
     distinct_prompts,
     few_shot,
     fork,
+    hit_rate,
     import_time,
+    inter_token,
+    radix_tree,
+    sampling,
+    scheduler_overhead,
+    small_pool,
     start_up,
+    workloads_bench,
 )
 from tests.benchmarks.report import Table, stamp, write_section
 
 BENCHMARKS: dict[str, Callable[[bool], Table]] = {
     "few_shot": few_shot.measure,
+    "workloads": workloads_bench.measure,
+    "small_pool": small_pool.measure,
     "fork": fork.measure,
     "busy_thread": busy_thread.measure,
     "distinct_prompts": distinct_prompts.measure,
+    "radix_tree": radix_tree.measure,
+    "batch_on_fake": batch_on_fake.measure,
+    "hit_rate": hit_rate.measure,
+    "inter_token": inter_token.measure,
+    "scheduler_overhead": scheduler_overhead.measure,
+    "sampling": sampling.measure,
     "import_time": import_time.measure,
     "start_up": start_up.measure,
 }

@@ -296,25 +296,50 @@ def test_killing_the_worker_ends_every_wait_and_a_new_one_works(
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent in another way")
 @pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize(
-    "call", ["endless(backend=engine)", "endless.run_batch([{}] * 3, backend=engine)"]
-)
-def test_ctrl_c_leaves_the_process_usable(folder: Path, process: str, call: str) -> None:
-    body = f"""
+def test_ctrl_c_leaves_the_process_usable(folder: Path, process: str) -> None:
+    body = """
+import asyncio
+
+@ramet.function
+def mapped(s):
+    def one(branch, index):
+        branch += ramet.gen("x", max_tokens=10**6, ignore_eos=True)
+        branch["x"]
+    s += "Hello"
+    s.fork(3).map(one)
+
+@ramet.function
+async def awaited(s):
+    s += "Hello"
+    group = s.fork(3)
+    group += ramet.gen("x", max_tokens=10**6, ignore_eos=True)
+    await group.join()
+
 def interrupt():
     wait_for_start(engine)
     os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=interrupt).start()
-try:
-    {call}
-except KeyboardInterrupt:
-    ended = "interrupted"
-answer = {{"ended": ended, "held": held(engine), "quick": bool(quick(backend=engine)["x"])}}
+calls = [
+    lambda: endless(backend=engine),
+    lambda: endless.run_batch([{}] * 3, backend=engine),
+    lambda: endless.start(backend=engine)["never"],
+    lambda: asyncio.run(endless.arun(backend=engine)),
+    lambda: list(endless.as_completed([{}] * 3, backend=engine)),
+    lambda: mapped(backend=engine),
+    lambda: awaited(backend=engine),
+]
+answer = []
+for call in calls:
+    threading.Thread(target=interrupt).start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        answer.append(["interrupted", held(engine), bool(quick(backend=engine)["x"])])
 print(json.dumps(answer), flush=True)
 """
+    answer: Any
     answer, _ = script(folder, process, body)
-    assert answer == {"ended": "interrupted", "held": "nothing", "quick": True}
+    assert answer == [["interrupted", "nothing", True]] * 7
 
 
 @pytest.mark.parametrize("process", PROCESSES)

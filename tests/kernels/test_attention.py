@@ -160,3 +160,27 @@ def test_store_rounds_to_the_cache_and_copy_moves_every_layer(dtype: torch.dtype
         assert torch.equal(values[:, 1], kv[1].to(dtype)[0])
     assert not cache.data[:, :, :, 0].any()
     assert cache.num_bytes == 2 * 2 * 2 * 11 * 8 * dtype.itemsize
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_the_cache_move_to_other_slots_in_bits(dtype: torch.dtype) -> None:
+    source = make_case((70,), (4, 2, 16), dtype).cache
+    source.data.nan_to_num_()
+    slots = torch.tensor([3, 1, 800, 44])
+    rows = ops.read_kv(source, slots)
+    assert rows.dtype is torch.uint8
+    assert rows.shape == (4, source.row_bytes)
+    assert source.row_bytes == 2 * 2 * 2 * 16 * dtype.itemsize
+    other = ops.allocate_kv(ops.KVShape(2, 20, 2, 16), dtype)
+    assert other.layout == source.layout
+    before = other.data[..., 4, :].clone()
+    ops.write_kv(other, torch.tensor([9, 2, 20, 1]), rows)
+    assert torch.equal(other.data[..., [9, 2, 20, 1], :], source.data[..., slots, :])
+    assert torch.equal(other.data[..., 4, :].view(torch.uint8), before.view(torch.uint8))
+    assert not other.data[..., 0, :].any()
+
+
+def test_layouts_of_caches_that_hold_other_things_differ() -> None:
+    shapes = (ops.KVShape(2, 5, 2, 8), ops.KVShape(1, 5, 2, 8), ops.KVShape(2, 5, 4, 8))
+    caches = [ops.allocate_kv(shape, dtype) for shape in shapes for dtype in DTYPES]
+    assert len({cache.layout for cache in caches}) == len(caches)

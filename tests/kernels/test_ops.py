@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from ramet.kernels import linear_onednn, linear_reference, ops
+from ramet.kernels import linear_onednn, linear_reference, ops, sampling_reference
 from ramet.kernels.philox import philox_4x32
 
 KNOWN_ANSWERS = (  # of Random123's kat_vectors
@@ -29,7 +29,7 @@ def words(text: str) -> list[int]:
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
 def test_philox_gives_the_known_answers(counter: str, key: str, expected: str) -> None:
     c0, c1, c2, c3 = (torch.tensor([word]) for word in words(counter))
-    k0, k1 = words(key)
+    k0, k1 = (torch.tensor([word]) for word in words(key))
     assert [int(word) for word in philox_4x32((c0, c1, c2, c3), (k0, k1))] == words(expected)
 
 
@@ -38,16 +38,63 @@ def test_philox_gives_the_known_answers(counter: str, key: str, expected: str) -
 def test_noise_of_an_id_does_not_depend_on_the_others(
     seed: int, position: int, ids: list[int]
 ) -> None:
-    every = ops.gumbel_noise(seed, position, 1000)
-    some = ops.gumbel_noise(seed, position, torch.tensor(ids, dtype=torch.long))
-    assert torch.equal(every[ids], some)
+    every = ops.gumbel_noise([seed], [position], torch.arange(1000).unsqueeze(0))
+    wanted = torch.tensor(ids, dtype=torch.long)
+    some = ops.gumbel_noise([3, seed], [7, position], wanted.expand(2, -1))
+    assert torch.equal(every[0, ids], some[1])
     assert torch.isfinite(every).all()
 
 
 def test_noise_has_the_moments_of_the_gumbel_distribution() -> None:
-    noise = torch.cat([ops.gumbel_noise(seed, 3, 2000) for seed in range(100)])
+    noise = ops.gumbel_noise(range(100), [3] * 100, torch.arange(2000).expand(100, -1))
     assert float(noise.mean()) == pytest.approx(0.5772, abs=0.01)
     assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.03)
+
+
+def test_extreme_bits_give_finite_noise() -> None:
+    ends = sampling_reference.gumbel_of_bits(
+        torch.tensor([0, 255]), torch.tensor([0, 0xFFFFFFFF])
+    ).tolist()
+    assert ends == pytest.approx([-3.347, 28.419], abs=1e-3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    vocab=st.sampled_from([1, 7, 16, 33, 500, 5000]),
+    spread=st.sampled_from([0.0, 1.0, 4.0, 30.0]),
+    temperatures=st.lists(st.sampled_from([1e-6, 0.3, 1.0, 2.5, 1e300]), min_size=1, max_size=5),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_argmax_that_skips_ids_equals_the_definition(
+    vocab: int, spread: float, temperatures: list[float], seed: int
+) -> None:
+    count = len(temperatures)
+    generator = torch.Generator().manual_seed(seed % 2**31)
+    rows = torch.randn(count, vocab, generator=generator) * spread
+    rows[:, ::3] = rows[:, :1].clone()  # equals, and some that are impossible
+    rows[:, 1::4] = -math.inf
+    rows -= rows.amax(-1, keepdim=True)
+    seeds, positions = [seed ^ i for i in range(count)], list(range(count))
+    expected, found = (
+        ops.gumbel_argmax(rows, temperatures, seeds, positions, implementation=name)
+        for name in ("reference", "numpy")
+    )
+    assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "numpy"])
+def test_row_maximum_is_the_lowest_of_equals_and_nan_where_there_is_one(
+    implementation: str,
+) -> None:
+    rows = torch.zeros(4, 50)
+    rows[0, [31, 40]] = 2.0
+    rows[1, 7] = math.nan
+    rows[1, 20] = math.inf
+    rows[2] = -math.inf
+    values, ids = ops.row_maximum(rows[:, :45], implementation=implementation)
+    assert ids[[0, 2, 3]].tolist() == [31, 0, 0]
+    assert values[[0, 2, 3]].tolist() == [2.0, -math.inf, 0.0]
+    assert math.isnan(values[1])
 
 
 @pytest.mark.parametrize("implementation", ["reference", "onednn"])

@@ -1,6 +1,7 @@
 """How select picks."""
 
 import math
+from typing import Any
 
 import numpy
 import pytest
@@ -8,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ramet
-from ramet.choices import decide, greedy_token_selection, scored_rows, token_length_normalized
+from ramet.choices import (
+    Rows,
+    decide,
+    greedy_matrix,
+    greedy_token_selection,
+    needs_unconditional,
+    normalized_gains,
+    scored_rows,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+    with_unconditional,
+)
 from ramet.runtime.protocol import OptionScore, TokenIds
 
 
@@ -97,3 +109,61 @@ def test_own_method_gets_all_rows() -> None:
         s += ramet.select("x", ["a", "b", "c"], choices_method=lambda rows: len(rows) - 1)
 
     assert last(backend=ramet.Fake({"x": "a"}))["x"] == "c"
+
+
+@given(rows)
+def test_the_greedy_matrix_is_padded_with_each_rows_mean(rows: Rows) -> None:
+    matrix = greedy_matrix(rows)
+    width = max(map(len, rows))
+    for row, padded in zip(rows, matrix, strict=True):
+        assert padded[: len(row)] == row
+        assert padded[len(row) :] == (math.fsum(row) / len(row),) * (width - len(row))
+
+
+@given(rows)
+def test_unconditional_takes_the_highest_mean_gain(rows: Rows) -> None:
+    alone = tuple(tuple(-3.0 * i for i in range(len(row))) for row in rows)
+    gains = [
+        math.fsum(a - b for a, b in zip(row, other, strict=True)) / len(row)
+        for row, other in zip(rows, alone, strict=True)
+    ]
+    assert normalized_gains(rows, alone) == pytest.approx(gains)
+    assert unconditional_likelihood_normalized(rows, alone) == gains.index(max(gains))
+
+
+def test_a_method_of_ones_own_can_take_both() -> None:
+    seen: list[Rows] = []
+
+    @with_unconditional
+    def method(logprobs: Rows, unconditional: Rows) -> int:
+        seen.extend([logprobs, unconditional])
+        return 1
+
+    @ramet.function
+    def program(s: ramet.ProgramState) -> None:
+        s += "a" + ramet.select("x", ["b", "cd"], choices_method=method)
+
+    assert program(backend=ramet.Fake({"x": "b"}))["x"] == "cd"
+    assert seen == [((-0.005,), (-10.0, -10.0)), ((0.0,), (0.0, -5.0))]
+
+
+def test_only_methods_that_say_so_get_unconditional_scores() -> None:
+    @ramet.function
+    def program(s: ramet.ProgramState, method: Any) -> None:
+        s += "a" + ramet.select("x", ["b", "c"], choices_method=method)
+
+    for method in (token_length_normalized, unconditional_likelihood_normalized):
+        fake = ramet.Fake({"x": "c"})
+        state = program(method, backend=fake)
+        assert state["x"] == "c"
+        assert [getattr(r, "unconditional", None) for r in fake.requests] == [
+            needs_unconditional(method)
+        ]
+        assert ("unconditional_token_logprobs" in state.get_meta_info("x")) is (
+            needs_unconditional(method)
+        )
+
+
+def test_a_backend_without_unconditional_scores_is_a_clear_error() -> None:
+    with pytest.raises(ValueError, match="without a prompt"):
+        decide(unconditional_likelihood_normalized, [option([1], [-1.0])])

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ramet
-from ramet import ProgramState, executor
+from ramet import ProgramState
+from ramet.dispatcher import Dispatcher
 from ramet.errors import GenerationError
 from ramet.runtime.protocol import Accepted, ErrorCode, Event, Failed, Request, Text, TokenIds
 
@@ -217,10 +218,11 @@ def test_requests_name_their_variable_and_state() -> None:
 def test_dispatcher_that_could_not_start_starts_with_the_next_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dispatcher = executor._Dispatcher()
+    dispatcher = Dispatcher()
     done = threading.Event()
     stream: Any = SimpleNamespace(
-        run=SimpleNamespace(condition=threading.Condition()), handle=lambda event: done.set()
+        run=SimpleNamespace(condition=threading.Condition(), notify=lambda: None),
+        handle=lambda event: done.set(),
     )
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -14,10 +14,13 @@ from ramet.backends import Backend
 from ramet.errors import GenerationError
 from ramet.runtime.protocol import (
     Accepted,
+    Delta,
     Event,
     Failed,
     Finished,
     GenerateRequest,
+    LogprobParams,
+    SamplingParams,
     Scored,
     ScoreRequest,
     Text,
@@ -231,3 +234,86 @@ def test_no_thread_is_left_when_nothing_is_to_be_done() -> None:
     while any(t.name == "ramet-fake" for t in threading.enumerate()) and time.monotonic() < end:
         time.sleep(0.02)
     assert not any(t.name == "ramet-fake" for t in threading.enumerate())
+
+
+def test_samples_of_a_list_and_of_a_text() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("a", n=2) + ramet.gen("b", n=2)
+
+    state = program(backend=ramet.Fake({"a": ["1", "2"], "b": "same"}))
+    assert (state["a"], state["b"]) == (["1", "2"], ["same", "same"])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "matched"),
+    [
+        ({"stop_regex": "[0-9]+"}, "abc", "[0-9]+"),
+        ({"stop_regex": "[0-9]+", "no_stop_trim": True}, "abc12", "[0-9]+"),
+        ({"stop": "d", "no_stop_trim": True}, "abc12d", "d"),
+        ({"stop": "d", "stop_regex": ["e", "1"]}, "abc", "1"),
+        ({"stop_regex": "x*"}, "abc12de", 257),
+    ],
+)
+def test_stops_cut(options: dict[str, Any], expected: str, matched: object) -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("x", **options)
+
+    state = program(backend=ramet.Fake({"x": "abc12de"}))
+    assert state["x"] == expected
+    assert state.get_meta_info("x")["finish_reason"]["matched"] == matched
+
+
+def test_a_json_schema_asks_for_json() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("x", json_schema={"type": "object"})
+
+    assert program(backend=ramet.Fake({"x": '{"a": 1}'}))["x"] == '{"a": 1}'
+    with pytest.raises(GenerationError, match="is not JSON"):
+        program(backend=ramet.Fake({"x": "{a}"}))
+
+
+@pytest.mark.parametrize("grammar", [{"ebnf": 'root ::= "a"'}, {"structural_tag": {}}])
+def test_other_grammars_are_refused(grammar: dict[str, Any]) -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        s += ramet.gen("x", **grammar)
+
+    with pytest.raises(GenerationError, match="Fake does not check"):
+        program(backend=ramet.Fake({"x": "a"}))
+
+
+def test_deltas_have_ids_index_and_logprobs_that_add_up_to_the_samples() -> None:
+    fake = ramet.Fake({"x": ["héllo", "yes"]}, stream_chunks=2)
+    events: list[Event] = []
+    ended = threading.Event()
+
+    def take(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, (Finished, Failed)):
+            ended.set()
+
+    request = GenerateRequest(
+        id="1",
+        prompt=(Text("p"),),
+        sampling=SamplingParams(n=2),
+        logprobs=LogprobParams(),
+        stream=True,
+        label="x",
+    )
+    fake.submit(request, take)
+    assert ended.wait(5)
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    for index, sample in enumerate(finished.samples):
+        own = [event for event in events if isinstance(event, Delta) and event.index == index]
+        assert "".join(delta.text for delta in own) == sample.text
+        assert [i for delta in own for i in delta.ids] == list(sample.ids)
+        assert tuple(row for delta in own for row in delta.logprobs) == sample.logprobs
+
+
+def test_context_length_must_be_at_least_one() -> None:
+    with pytest.raises(ValueError, match="context_length"):
+        ramet.Fake(context_length=0)

@@ -89,9 +89,6 @@ def test_bind_presets_and_the_call_wins(fake: ramet.Fake) -> None:
         echo.bind(styl="loud")
 
 
-async def _async(s: ProgramState) -> None: ...
-
-
 def _generator(s: ProgramState) -> Any:
     yield
 
@@ -100,7 +97,6 @@ def _generator(s: ProgramState) -> Any:
     ("func", "reason"),
     [
         (lambda: None, "first parameter"),
-        (_async, "async"),
         (_generator, "yield"),
         (len, "made of a function"),
     ],

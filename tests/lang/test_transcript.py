@@ -73,3 +73,16 @@ def test_failed_state_can_be_printed() -> None:
     state = program(backend=ramet.Fake({"x": RuntimeError("boom")}), on_error="return")
     assert "A: {x}" in str(state)
     assert "program" in repr(state)
+
+
+def test_transcript_of_forks_nested_deeper_than_calls_can_be() -> None:
+    @ramet.function
+    def program(s: ProgramState) -> None:
+        branch = s
+        for i in range(1500):
+            branch += f"{i} "
+            branch = branch.fork(1)[0]
+
+    state = program(backend=ramet.Fake())
+    assert str(state).count("├─ branch 0") == 1500
+    assert state._repr_html_().count("branch 0") == 1500

@@ -30,11 +30,13 @@ from ramet.runtime.protocol import (
     Segment,
     Text,
     TokenIds,
+    sample_seed,
 )
 from ramet.runtime.scheduling.batch import Batch
-from ramet.runtime.scheduling.generation import Generation, Limits
+from ramet.runtime.scheduling.generation import Generation
 from ramet.runtime.scheduling.job import Ticket
 from ramet.runtime.scheduling.kv_memory import KVMemory
+from ramet.runtime.scheduling.limits import Limits
 from ramet.runtime.scheduling.scheduler import Scheduler
 from ramet.runtime.scheduling.scoring import Scoring
 from ramet.runtime.step import RowLogprobs, StepPlan, StepResult
@@ -48,6 +50,7 @@ class ScriptedTokenizer:
 
     vocab_size = VOCAB_SIZE
     eos_ids = frozenset({EOS})
+    bos_id: int | None = None
 
     def token_bytes(self, token: int) -> bytes:
         return bytes([token])
@@ -57,6 +60,12 @@ class ScriptedTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode()
+
+
+class TokenizerWithStart(ScriptedTokenizer):
+    """Prompts begin with id 1."""
+
+    bos_id = 1
 
 
 class ScriptedEncoder:
@@ -103,6 +112,15 @@ def logprob(ids: Sequence[int], token: int) -> float:
     return -(zlib.crc32(f"{list(ids)} {token}".encode()) % 1000) / 100
 
 
+def row_logprobs(ids: Sequence[int], tokens: Sequence[int], top: int) -> RowLogprobs:
+    """What the scripted model reports of the row after `ids`."""
+    every = sorted((-logprob(ids, token), token) for token in range(VOCAB_SIZE)) if top else []
+    return RowLogprobs(
+        [logprob(ids, token) for token in tokens],
+        [(token, -value) for value, token in every[:top]],
+    )
+
+
 @dataclass
 class ScriptedRunner:
     """`fail(plan)` may raise; `poison` ids make every row after them non-finite."""
@@ -113,11 +131,13 @@ class ScriptedRunner:
     poison: frozenset[int] = frozenset()
     num_plans: int = 0
     max_draws_per_row: int = 0
+    max_rows: int = 0
     slots: dict[int, tuple[int, int]] = field(default_factory=dict)
     computed: Counter[tuple[int, ...]] = field(default_factory=Counter)  # prefix -> how often
 
     def launch(self, plan: StepPlan) -> object:
         self.num_plans += 1
+        self.max_rows = max(self.max_rows, len(plan.logit_rows))
         assert len(plan.input_ids) <= self.token_budget
         assert len(set(plan.slot_mapping.tolist())) == len(plan.slot_mapping), "written twice"
         assert plan.slot_mapping.min() >= 1
@@ -156,21 +176,36 @@ class ScriptedRunner:
             for d in plan.draws
         ]
         gathered = [
-            RowLogprobs([math.nan if bad[g.row] else logprob(rows[g.row], t) for t in g.ids])
+            RowLogprobs([math.nan] * len(g.ids))
+            if bad[g.row]
+            else row_logprobs(rows[g.row], g.ids, g.top)
             for g in plan.gathers
         ]
-        return StepResult(tokens, gathered, [None] * len(plan.draws))
+        reported = [
+            None
+            if d.report is None
+            else row_logprobs(rows[d.row], (token, *d.report.ids), d.report.top)
+            for d, token in zip(plan.draws, tokens, strict=True)
+        ]
+        for draw in plan.draws:
+            if draw.sampling.has_penalties:
+                assert draw.history is not None
+                assert draw.history.tolist() == rows[draw.row], "a wrong history"
+            else:
+                assert draw.history is None
+        return StepResult(tokens, gathered, reported)
 
 
-def reference(ids: Sequence[int], request: GenerateRequest) -> list[int]:
+def reference(ids: Sequence[int], request: GenerateRequest, sample: int = 0) -> list[int]:
     """The tokens of a generation, computed straight from the definition (no stop strings)."""
+    seed = sample_seed(request.seed, sample)
     sampling = request.sampling
     assert sampling.max_new_tokens is not None
     outputs: list[int] = []
     stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else (EOS,))}
     while len(outputs) < sampling.max_new_tokens:
         banned = tuple(stops) if len(outputs) < sampling.min_new_tokens else ()
-        token = next_token([*ids, *outputs], request.seed, len(outputs), banned)
+        token = next_token([*ids, *outputs], seed, len(outputs), banned)
         if token in stops:
             break
         outputs.append(token)
@@ -225,14 +260,24 @@ class Harness:
     max_running: int = 8
     cache: bool = True
     context: int = 10**6
+    watermark: float = 0.0
+    evict_policy: str = "lru"
+    schedule_policy: str = "lpm"
+    tokenizer: Tokenizer = field(default_factory=lambda: TOKENIZER)
 
     def __post_init__(self) -> None:
         self.runner = ScriptedRunner(self.num_slots, token_budget=self.budget)
-        self.memory = KVMemory(self.num_slots, enable_radix_cache=self.cache)
+        self.memory = KVMemory(
+            self.num_slots,
+            enable_radix_cache=self.cache,
+            evict_policy=self.evict_policy,
+            eviction_watermark=self.watermark,
+        )
         self.scheduler = Scheduler(
             self.memory,
             max_running_requests=self.max_running,
             chunked_prefill_size=self.budget,
+            schedule_policy=self.schedule_policy,
         )
         self.receiver = Receiver()
         self.num_arrived = 0
@@ -243,10 +288,11 @@ class Harness:
         encoded = ENCODER.encode(request.prompt)
         limits = Limits(self.context, self.num_slots, frozenset({EOS}))
         if isinstance(request, GenerateRequest):
-            self.scheduler.submit(Generation(request, ticket, encoded.ids, TOKENIZER, limits))
+            job = Generation(request, ticket, encoded.ids, self.tokenizer, limits)
+            self.scheduler.submit(job)
         else:
             options = ENCODER.encode_options(request.prompt, request.options)
-            scoring = Scoring(request, ticket, encoded, options, TOKENIZER)
+            scoring = Scoring(request, ticket, encoded, options, self.tokenizer)
             scoring.check(limits)
             self.scheduler.submit(scoring)
 

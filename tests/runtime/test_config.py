@@ -29,6 +29,17 @@ from ramet.runtime.protocol import InvalidRequestError
         ({"num_threads": 2, "process": "thread"}, "num_threads needs the worker process"),
         ({"model": ""}, "model must be a non-empty string"),
         ({"enable_radix_cache": 1}, "enable_radix_cache must be a bool"),
+        ({"radix_cache_evict_policy": "mru"}, "radix_cache_evict_policy must be one of lru, lfu"),
+        ({"radix_eviction_policy": "mru"}, "radix_cache_evict_policy must be one of lru, lfu"),
+        ({"schedule_policy": "dfs"}, "schedule_policy must be one of lpm, fcfs"),
+        ({"eviction_watermark": 0.6}, "eviction_watermark must be a number from 0.0 to 0.5"),
+        ({"eviction_watermark": -0.1}, "eviction_watermark must be a number"),
+        ({"eviction_watermark": True}, "eviction_watermark must be a number"),
+        ({"eviction_watermark": float("nan")}, "eviction_watermark must be a number"),
+        ({"cache_dir": ""}, "cache_dir must be a non-empty string"),
+        ({"cache_dir": "x", "enable_radix_cache": False}, "cache_dir needs the prefix cache"),
+        ({"max_queued_requests": 0}, "max_queued_requests must be an integer of at least 1"),
+        ({"max_queued_requests": None}, "max_queued_requests must be an integer"),
     ],
 )
 def test_options_out_of_range_are_named(options: dict[str, object], message: str) -> None:
@@ -39,6 +50,13 @@ def test_options_out_of_range_are_named(options: dict[str, object], message: str
 def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(TypeError, match="did you mean 'max_running_requests'"):
         EngineConfig.of({"max_runing_requests": 3})
+
+
+def test_the_eviction_policy_has_two_spellings() -> None:
+    assert EngineConfig.of({"radix_eviction_policy": "slru"}).radix_cache_evict_policy == "slru"
+    both: dict[str, object] = {"radix_eviction_policy": "slru", "radix_cache_evict_policy": "slru"}
+    with pytest.raises(TypeError, match="radix_cache_evict_policy and radix_eviction_policy are"):
+        EngineConfig.of(both)
 
 
 def test_the_pool_takes_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,30 @@ def test_copied_slots_equal_the_originals(loaded: LoadedModel) -> None:
     assert torch.equal(logits, alone(loaded, ids)[79:])
 
 
+def test_kv_read_out_and_written_elsewhere_gives_the_same_logits(loaded: LoadedModel) -> None:
+    ids = np.random.default_rng(0).integers(3, 360, 80).tolist()
+    runner, other = ModelRunner(loaded, 256), ModelRunner(loaded, 100)
+    logits_of(runner, [whole(ids[:79], range(101, 180))])
+    rows = runner.read_kv(np.arange(101, 180, dtype=np.int32))
+    assert rows.shape == (79, runner.kv_row_bytes)
+    assert other.kv_layout == runner.kv_layout
+    rows.setflags(write=False)  # as rows mapped from a file are
+    other.write_kv(np.arange(79, 0, -1, dtype=np.int32), rows)
+    (logits,) = logits_of(other, [Piece(ids, [*range(79, 0, -1), 90], 79, 80)])
+    assert torch.equal(logits, alone(loaded, ids)[79:])
+
+
+def test_kv_of_a_wrong_shape_or_slot_is_refused(loaded: LoadedModel) -> None:
+    runner = ModelRunner(loaded, 10)
+    rows = runner.read_kv(np.array([1, 2], np.int32))
+    with pytest.raises(ValueError, match="rows must be uint8"):
+        runner.write_kv(np.array([1], np.int32), rows)
+    for slot in (0, 11):
+        with pytest.raises(ValueError, match="numbered 1 to 10"):
+            runner.read_kv(np.array([slot], np.int32))
+    assert runner.read_kv(np.zeros(0, np.int32)).shape == (0, runner.kv_row_bytes)
+
+
 def test_threads_do_not_change_the_bits(loaded: LoadedModel) -> None:
     ids = sequences(np.random.default_rng(5))[0]
     before = torch.get_num_threads()
