@@ -11,8 +11,6 @@ print(ask("What is a ramet?")["answer"])
 """
 
 from . import backends, errors
-from .api import function, gen, gen_int, gen_string, select, special
-from .async_state import AsyncForkGroup, AsyncProgramState
 from .backends import (
     Anthropic,
     Backend,
@@ -27,21 +25,20 @@ from .backends import (
     ServerArgs,
     VertexAI,
 )
-from .call_graph import CallGraph, CallNode
 from .choices import (
     greedy_token_selection,
     token_length_normalized,
     unconditional_likelihood_normalized,
 )
-from .context import backend, set_default_backend
-from .conversation import messages, tool_result
-from .dtypes import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
-from .events import ProgramEvent
-from .fork import ForkGroup
-from .media import image, video
-from .program import Program
-from .reasoning import separate_reasoning
-from .roles import (
+from .conversations.conversation import messages, tool_result
+from .conversations.splitting import Chunk, split
+from .conversations.trimming import Trimmed, trim
+from .execution.context import backend, set_default_backend
+from .expressions.api import function, gen, gen_int, gen_string, select, special
+from .expressions.dtypes import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
+from .expressions.media import image, video
+from .expressions.reasoning import separate_reasoning
+from .expressions.roles import (
     assistant,
     assistant_begin,
     assistant_end,
@@ -52,11 +49,14 @@ from .roles import (
     user_begin,
     user_end,
 )
+from .programs.call_graph import CallGraph, CallNode
+from .programs.program import Program
 from .service import flush_cache, get_server_info
 from .settings import GlobalConfig, global_config
-from .splitting import Chunk, split
-from .state import ProgramState
-from .trimming import Trimmed, trim
+from .states.async_state import AsyncForkGroup, AsyncProgramState
+from .states.events import ProgramEvent
+from .states.fork import ForkGroup
+from .states.state import ProgramState
 
 __version__ = "0.1.0"
 

@@ -33,7 +33,7 @@ from ramet.runtime.protocol import (
 )
 
 if TYPE_CHECKING:
-    from .state import ProgramState
+    from .states.state import ProgramState
 
 __all__ = [
     "ChatTemplateError",

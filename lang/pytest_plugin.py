@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def ramet_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
     """Return what makes a fake backend and puts it in force for this test."""
-    from . import context
     from .backends import Fake, local
+    from .execution import context
 
     def refuse() -> Any:
         raise RuntimeError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import context
 from .backends.base import Backend
+from .execution import context
 
 
 def flush_cache(backend: Backend | None = None) -> bool:

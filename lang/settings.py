@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ramet.runtime.protocol import UnsupportedFeatureError, unknown_name
 from ramet.runtime.protocol.checks import check_bool, check_integer
 
-from . import context
 from .backends.base import Backend
+from .execution import context
 
 if TYPE_CHECKING:
-    from .executor import Run
+    from .execution.executor import Run
 
 _FIELDS = (
     "verbosity",

@@ -193,17 +193,17 @@ def test_top_level_is_fixed() -> None:
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("lang/state.py", "import torch"),
-        ("lang/state.py", "def f():\n    import numpy as np"),
-        ("lang/state.py", "from ramet.runtime.engine import Engine"),
-        ("lang/state.py", "from ramet.runtime import engine"),
-        ("lang/state.py", "def f():\n    from ramet.runtime.engine import Engine"),
+        ("lang/states/state.py", "import torch"),
+        ("lang/states/state.py", "def f():\n    import numpy as np"),
+        ("lang/states/state.py", "from ramet.runtime.engine import Engine"),
+        ("lang/states/state.py", "from ramet.runtime import engine"),
+        ("lang/states/state.py", "def f():\n    from ramet.runtime.engine import Engine"),
         ("lang/backends/local.py", "from ramet.runtime.engine import Engine"),
-        ("lang/backends/fake.py", "from ramet.graph import Gen"),
-        ("lang/state.py", "from ramet import kernels"),
-        ("lang/state.py", "import_module('ramet.runtime.engine')"),
+        ("lang/backends/fake.py", "from ramet.expressions.graph import Gen"),
+        ("lang/states/state.py", "from ramet import kernels"),
+        ("lang/states/state.py", "import_module('ramet.runtime.engine')"),
         ("runtime/engine.py", "import ramet"),
-        ("runtime/engine.py", "from ramet.state import ProgramState"),
+        ("runtime/engine.py", "from ramet.states.state import ProgramState"),
         ("runtime/engine.py", "if TYPE_CHECKING:\n    from ramet import state"),
         ("runtime/engine.py", "from ramet.kernels.reference import attention"),
         ("runtime/engine.py", "from ramet.kernels import reference"),
@@ -226,8 +226,8 @@ def test_forbidden_import_is_found(tmp_path: Path, path: str, line: str) -> None
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("lang/state.py", "from ramet.runtime.protocol import Text"),
-        ("lang/state.py", "from .graph import Gen"),
+        ("lang/states/state.py", "from ramet.runtime.protocol import Text"),
+        ("lang/states/state.py", "from .graph import Gen"),
         ("lang/backends/fake.py", "from ..graph import Gen"),
         ("lang/backends/local.py", "def f():\n    from ramet.runtime.engine import Engine"),
         ("runtime/engine.py", "import torch\nfrom .protocol import Text"),
@@ -254,8 +254,8 @@ def test_device_question_is_found(tmp_path: Path, line: str) -> None:
 
 
 def test_long_module_is_found(tmp_path: Path) -> None:
-    write(tmp_path, "lang/state.py", "\n" * (MAX_LINES + 1))
-    assert size_violations(tmp_path) == [f"lang/state.py has {MAX_LINES + 1} lines"]
+    write(tmp_path, "lang/states/state.py", "\n" * (MAX_LINES + 1))
+    assert size_violations(tmp_path) == [f"lang/states/state.py has {MAX_LINES + 1} lines"]
 
 
 def test_stray_top_level_folder_is_found(tmp_path: Path) -> None:

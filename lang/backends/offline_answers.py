@@ -17,7 +17,7 @@ from ramet.runtime.protocol import (
     TokenLogprob,
 )
 
-from ..logprobs import report
+from ..states.logprobs import report
 from .offline_requests import Call
 
 

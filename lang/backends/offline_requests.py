@@ -22,8 +22,8 @@ from ramet.runtime.protocol import (
 )
 from ramet.runtime.protocol.checks import check_bool, check_integer
 
-from ..constraints import constraint_of
-from ..seeds import random_seed
+from ..execution.seeds import random_seed
+from ..expressions.constraints import constraint_of
 from .calls import call_id
 
 _GRAMMARS = ("regex", "json_schema", "ebnf", "structural_tag")

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ramet.runtime.protocol import unknown_name
 
-from ..program import Program
+from ..programs.program import Program
 from .problem import describe
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")

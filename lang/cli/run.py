@@ -14,9 +14,9 @@ from ramet.runtime.protocol import ProgramError, normalize_options, params_of
 
 from ..backends.base import Backend
 from ..backends.local import Engine
-from ..program import Program
-from ..seeds import check_seed
-from ..state import ProgramState
+from ..execution.seeds import check_seed
+from ..programs.program import Program
+from ..states.state import ProgramState
 from .load import UsageError, load_program, read_arguments
 from .problem import describe
 

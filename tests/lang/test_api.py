@@ -6,7 +6,7 @@ import pytest
 
 import ramet
 from ramet.errors import InvalidRequestError, UnsupportedFeatureError
-from ramet.graph import Gen, Select
+from ramet.expressions.graph import Gen, Select
 from ramet.runtime.protocol import Constraint
 
 

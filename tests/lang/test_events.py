@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ramet
 from ramet import ProgramEvent, ProgramState
 from ramet.errors import GenerationError, InvalidRequestError
-from ramet.json_fields import JsonFields
+from ramet.states.json_fields import JsonFields
 
 
 @ramet.function

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet import ProgramState
-from ramet.dispatcher import Dispatcher
 from ramet.errors import GenerationError
+from ramet.execution.dispatcher import Dispatcher
 from ramet.runtime.protocol import Accepted, ErrorCode, Event, Failed, Request, Text, TokenIds
 
 Step = tuple[str, str]  # ("text" | "gen" | "select", its text)

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 import ramet
-from ramet.graph import Gen, RoleBegin, RoleEnd, Select, Sequence, Text, as_nodes
+from ramet.expressions.graph import Gen, RoleBegin, RoleEnd, Select, Sequence, Text, as_nodes
 
 
 def test_expressions_add_up_with_strings_on_either_side() -> None:

@@ -30,7 +30,7 @@ def test_default_engine_cannot_start(ramet_fake: Callable[..., ramet.Fake]) -> N
 def test_backend_before_the_test_is_back_after_it(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(
         """
-from ramet import context
+from ramet.execution import context
 
 def test_with(ramet_fake):
     ramet_fake({})

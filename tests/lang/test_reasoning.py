@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.errors import GenerationError, InvalidRequestError
-from ramet.reasoning import REASONING_FORMATS, ReasoningSplitter, split_reasoning
+from ramet.expressions.reasoning import REASONING_FORMATS, ReasoningSplitter, split_reasoning
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import ramet
-from ramet import ProgramState, options
+from ramet import ProgramState
 from ramet.errors import DeadlineError, GenerationError, InvalidRequestError
+from ramet.programs import options
 from ramet.runtime.protocol import ErrorCode, Event, Failed, GenerateRequest, Request
 
 

@@ -4,8 +4,8 @@ import pytest
 
 import ramet
 from ramet.errors import InvalidRequestError
+from ramet.execution.seeds import gen_seed, nested_seed
 from ramet.runtime.protocol import GenerateRequest
-from ramet.seeds import gen_seed, nested_seed
 
 
 def seeds_of(fake: ramet.Fake) -> dict[tuple[str, str], int]:

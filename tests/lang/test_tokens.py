@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.execution.tokens import Tokens
 from ramet.runtime.protocol import RoleBegin, RoleEnd, Segment, Text, TokenIds
-from ramet.tokens import Tokens
 
 
 @given(st.text(max_size=30), st.lists(st.integers(0, 30), max_size=5))

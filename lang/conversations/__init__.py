@@ -1,0 +1,1 @@
+"""Chat turns as data, and texts that are too long."""

@@ -1,0 +1,1 @@
+"""How nodes become requests, and events values: one executor for every backend."""

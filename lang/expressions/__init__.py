@@ -1,0 +1,1 @@
+"""What programs append: `gen`, `select`, roles, and the nodes that these are."""

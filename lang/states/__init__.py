@@ -1,0 +1,1 @@
+"""What a program appends to and reads from: its text, its variables, its branches."""
