@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 
 from ..protocol import Usage
@@ -16,14 +17,20 @@ from .waiting_queue import WaitingQueue, has_leader
 _log = logging.getLogger("ramet.engine")
 
 MAX_LOGIT_ROWS = 128  # per step: a row has one float32 per token of the vocabulary
+EVEN_CONTEXT = 2048  # positions before a token that make it count twice in an even step
 
 
 @dataclass(slots=True)
 class _Budget:
-    """What a step may still take: tokens to compute, and logit rows of them."""
+    """What a step may still take: tokens to compute, and logit rows of them.
+
+    Where generations wait for the step (`is_even`), a prompt's token counts as the more the more
+    positions stand before it, so that the steps of a long prompt take equally long.
+    """
 
     tokens: int
     rows: int
+    is_even: bool
 
     @property
     def is_spent(self) -> bool:
@@ -32,12 +39,17 @@ class _Budget:
     def end(self, sequence: Sequence) -> int:
         """Return how far `sequence` can be computed; at least one position."""
         start = sequence.num_computed
+        by_tokens = start + max(int(self.tokens / self._weight(start)), 1)
         by_rows = max(start, sequence.logits_from) + self.rows
-        return min(sequence.num_ids, start + self.tokens, by_rows)
+        return min(sequence.num_ids, by_tokens, by_rows)
 
     def take(self, chunk: Chunk) -> None:
-        self.tokens -= chunk.end - chunk.start
+        weight = self._weight(chunk.start) if chunk.is_prefill else 1
+        self.tokens -= math.ceil((chunk.end - chunk.start) * weight)
         self.rows -= max(chunk.end - max(chunk.start, chunk.sequence.logits_from), 1)
+
+    def _weight(self, start: int) -> float:
+        return 1 + start / EVEN_CONTEXT if self.is_even else 1
 
 
 class StepPlanner:
@@ -70,7 +82,8 @@ class StepPlanner:
         Sequences admitted with nothing left to compute are in `running` and in no chunk.
         """
         suspect = next((s for s in self.running if s.is_suspect), None)
-        budget = _Budget(self._token_budget, self._row_budget)
+        has_decode = any(s.num_computed >= s.prefill_end for s in self.running)
+        budget = _Budget(self._token_budget, self._row_budget, is_even=has_decode)
         if suspect is not None:
             return [self._chunk(suspect, budget)]
         self._make_room()
