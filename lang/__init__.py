@@ -53,7 +53,8 @@ from .programs.call_graph import CallGraph, CallNode
 from .programs.program import Program
 from .service import flush_cache, get_server_info
 from .settings import GlobalConfig, global_config
-from .states.async_state import AsyncForkGroup, AsyncProgramState
+from .states.async_fork import AsyncForkGroup
+from .states.async_state import AsyncProgramState
 from .states.events import ProgramEvent
 from .states.fork import ForkGroup
 from .states.state import ProgramState

@@ -17,7 +17,9 @@ import ramet
 CLASSES = [
     ramet.Program,
     ramet.ProgramState,
+    ramet.AsyncProgramState,
     ramet.ForkGroup,
+    ramet.AsyncForkGroup,
     ramet.Engine,
     ramet.Fake,
     ramet.Cached,
@@ -90,12 +92,20 @@ def test_public_name_has_an_example(name: str) -> None:
     assert ">>> " in (value.__doc__ or "")
 
 
-RUNNERS = "run start stream arun run_batch arun_batch as_completed bind with_options trace cache"
+INTERNAL = {"bind_row", "body_of", "execute", "is_async", "new_run", "split"}  # of Program, ours
 
 
-@pytest.mark.parametrize("name", [*RUNNERS.split(), "preview"])
-def test_every_way_to_run_a_program_has_an_example(name: str) -> None:
-    assert ">>> " in (getattr(ramet.Program, name).__doc__ or "")
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        pytest.param(owner, name, id=f"{owner.__name__}.{name}")
+        for owner in CLASSES
+        for name, _ in members(owner)
+        if not (owner is ramet.Program and name in INTERNAL)
+    ],
+)
+def test_public_member_has_an_example(owner: type, name: str) -> None:
+    assert ">>> " in (getattr(owner, name).__doc__ or "")
 
 
 def examples() -> Iterator[Any]:

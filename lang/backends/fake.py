@@ -19,7 +19,6 @@ from ramet.runtime.protocol import (
     Finished,
     GenerateRequest,
     InvalidRequestError,
-    OptionScore,
     Request,
     Scored,
     ScoreRequest,
@@ -29,8 +28,9 @@ from ramet.runtime.protocol import (
     code_of_error,
 )
 
-from .fake_samples import deltas, prompt_logprobs, sample_of, scores, unconditional_scores
-from .fake_text import PrefixHistory, common_prefix, decode, encode
+from .fake_samples import deltas, prompt_logprobs, sample_of
+from .fake_scores import scored
+from .fake_text import PrefixHistory, decode, encode, num_known
 from .timeline import Timeline
 
 Answer = str | BaseException | Callable[[str, str], Any] | Sequence[Any]
@@ -105,12 +105,28 @@ class Fake:
 
     @property
     def num_running(self) -> int:
-        """How many requests have not ended."""
+        """How many requests have not ended.
+
+        Example:
+            >>> ramet.Fake().num_running
+            0
+        """
         with self._lock:
             return len(self._live)
 
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
-        """Take a request; its events come from the fake's own thread."""
+        """Take a request; its events come from the fake's own thread.
+
+        Example:
+            >>> from queue import SimpleQueue
+            >>> from ramet.runtime.protocol import GenerateRequest, Text
+            >>> events = SimpleQueue()
+            >>> fake = ramet.Fake({"a": "yes"})
+            >>> request = GenerateRequest(id="1", prompt=(Text("Ready? "),), label="a")
+            >>> fake.submit(request, events.put)
+            >>> [type(events.get(timeout=10)).__name__ for _ in range(2)]
+            ['Accepted', 'Finished']
+        """
         job = _Job(request, on_event)
         with self._lock:
             self.requests.append(request)
@@ -130,34 +146,64 @@ class Fake:
             self._timeline.at(0.0, request.id, partial(self._begin, job))
 
     def abort(self, request_id: str) -> None:
-        """End a request, unless it has ended."""
+        """End a request, unless it has ended.
+
+        Example:
+            >>> ramet.Fake().abort("unknown")
+        """
         with self._lock:
             job = self._live.get(request_id)
         if job is not None:
             self._end(job, ErrorCode.CANCELLED, "the request was cancelled")
 
     def render(self, segments: tuple[Segment, ...]) -> str:
-        """Return the prompt as text; roles stand in ChatML."""
+        """Return the prompt as text; roles stand in ChatML.
+
+        Example:
+            >>> from ramet.runtime.protocol import Text
+            >>> ramet.Fake().render((Text("Hello"),))
+            'Hello'
+        """
         return decode(encode(segments))
 
     def count_tokens(self, segments: tuple[Segment, ...]) -> int:
-        """Return how many bytes the prompt has: they are this backend's tokens."""
+        """Return how many bytes the prompt has: they are this backend's tokens.
+
+        Example:
+            >>> from ramet.runtime.protocol import Text
+            >>> ramet.Fake().count_tokens((Text("Hello"),))
+            5
+        """
         return len(encode(segments))
 
     def info(self) -> dict[str, object]:
-        """Return what this is."""
+        """Return what this is.
+
+        Example:
+            >>> ramet.Fake(context_length=100).info()["context_length"]
+            100
+        """
         info: dict[str, object] = {"model": "fake: scripted answers", "running": self.num_running}
         if self._context_length is not None:
             info["context_length"] = self._context_length
         return info
 
     def flush_cache(self) -> bool:
-        """Forget what `usage` counts as cached."""
+        """Forget what `usage` counts as cached.
+
+        Example:
+            >>> ramet.Fake().flush_cache()
+            True
+        """
         self._history = PrefixHistory()
         return True
 
     def close(self) -> None:
-        """Take no more requests; those that run end with `ENGINE_CLOSED`."""
+        """Take no more requests; those that run end with `ENGINE_CLOSED`.
+
+        Example:
+            >>> ramet.Fake().close()
+        """
         with self._lock:
             self._is_closed = True
             jobs = list(self._live.values())
@@ -262,11 +308,11 @@ class Fake:
 
     def _events(self, job: _Job, texts: list[str]) -> Iterator[Event]:
         request = job.request
-        prefix = _num_known(request.prompt)
+        prefix = num_known(request.prompt)
         prompt_ids = TokenIds.of(job.prompt)
         yield Accepted(request_id=request.id, prefix_tokens=prefix, ids=prompt_ids[prefix:])
         if isinstance(request, ScoreRequest):
-            yield self._scored(job, request, texts[0])
+            yield scored(request, texts[0], self._history, self._delay)
             return
         samples = tuple(sample_of(request, text) for text in texts)
         if request.stream:
@@ -282,46 +328,9 @@ class Fake:
             timings=Timings(first_token=0.0, total=self._delay),
         )
 
-    def _scored(self, job: _Job, request: ScoreRequest, text: str) -> Scored:
-        if text not in request.options:
-            raise InvalidRequestError(
-                f"the answer scripted for {request.label!r}, {text!r}, is none of the options "
-                f"{list(request.options)}"
-            )
-        rows = [encode(request.prompt, option) for option in request.options]
-        length = min(common_prefix(rows[0], row) for row in rows)
-        answer = rows[request.options.index(text)]
-        options = tuple(
-            OptionScore(
-                ids=TokenIds.of(row[length:]),
-                logprobs=scores(row[length:], answer[length:]),
-                text=decode(row[length:]),
-                unconditional=unconditional_scores(len(row) - length)
-                if request.unconditional
-                else None,
-            )
-            for row in rows
-        )
-        usage = sum(
-            (self._history.usage(row, []) for row in rows[1:]), self._history.usage(rows[0], [])
-        )
-        prefix = _num_known(request.prompt)
-        return Scored(
-            request_id=request.id,
-            prefix_tokens=prefix,
-            trunk=TokenIds.of(rows[0][prefix:length]),
-            options=options,
-            usage=usage,
-            timings=Timings(total=self._delay),
-        )
-
 
 @dataclass(slots=True)
 class _Job:
     request: Request
     on_event: Callable[[Event], None]
     prompt: list[int] = field(default_factory=list)
-
-
-def _num_known(prompt: tuple[Segment, ...]) -> int:
-    return len(prompt[0]) if prompt and isinstance(prompt[0], TokenIds) else 0

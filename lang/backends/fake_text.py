@@ -71,6 +71,11 @@ class PrefixHistory:
         )
 
 
+def num_known(prompt: tuple[Segment, ...]) -> int:
+    """Return how many ids a prompt begins with."""
+    return len(prompt[0]) if prompt and isinstance(prompt[0], TokenIds) else 0
+
+
 def _bytes(text: str) -> list[int]:
     return list(text.encode(errors="replace"))
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .mapping import check_num_threads, results_of
 
 if TYPE_CHECKING:
-    from .async_state import AsyncForkGroup, AsyncProgramState
+    from .async_fork import AsyncForkGroup
+    from .async_state import AsyncProgramState
 
 
 async def map_async(

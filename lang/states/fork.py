@@ -87,6 +87,15 @@ class ForkGroup:
         not bind the name, raises when it is read; with `on_error="none"` it is None. With
         "concate_and_append" the branches' texts since the fork are appended to the parent's, as
         one literal run.
+
+        Example:
+            >>> @ramet.function
+            ... def ask(s):
+            ...     forks = s.fork(2)
+            ...     forks += ramet.gen("a")
+            ...     forks.join()
+            >>> ask(backend=ramet.Fake({"a": ["yes", "no"]}))["a"]
+            ['yes', 'yes']
         """
         self._check_join(mode, on_error)
         run = self._parent._run
