@@ -220,6 +220,11 @@ class Engine:
             info["model_hash"] = self._model_hash
         return info
 
+    @property
+    def num_slots(self) -> int:
+        """How many tokens the KV pool holds."""
+        return self._limits.num_slots
+
     def load_info(self) -> dict[str, object]:
         """Return what `info` does but for `model_hash`: at once, whatever the model's size."""
         self._check_process()

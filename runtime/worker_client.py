@@ -79,6 +79,11 @@ class WorkerEngine:
         """True once the engine was closed or its worker has ended."""
         return self._link.is_ended
 
+    @property
+    def num_slots(self) -> int:
+        """How many tokens the worker's KV pool holds."""
+        return int(str(self._model_info["num_slots"]))
+
     def submit(self, request: Request, on_event: OnEvent) -> None:
         """Hand a request to the worker; the answer is events, the last one terminal."""
         if os.getpid() != self._pid:

@@ -12,6 +12,10 @@ from ramet.runtime.protocol import Event, Request, Segment
 class Backend(Protocol):
     """Runs requests. Each ends with exactly one of `Finished`, `Scored`, `Failed`.
 
+    A backend may have two more members. `has_room(wake)` returns whether another request is
+    welcome, and calls `wake` once it is. `num_slots` says how many tokens its KV pool holds (None
+    = it does not matter): a batch then begins no more rows than that holds to their end.
+
     Example:
         >>> isinstance(ramet.Fake(), ramet.Backend)
         True

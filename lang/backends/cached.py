@@ -83,7 +83,21 @@ class Cached:
         self._closing = weakref.finalize(self, self._file.close)
 
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
-        """Take a request; a remembered answer is given at once, in the calling thread."""
+        """Take a request; a remembered answer is given at once, in the calling thread.
+
+        Example:
+            >>> import tempfile
+            >>> from queue import SimpleQueue
+            >>> from ramet.runtime.protocol import GenerateRequest, Text
+            >>> events = SimpleQueue()
+            >>> fake = ramet.Fake({"a": "yes"})
+            >>> request = GenerateRequest(id="1", prompt=(Text("Ready? "),), label="a")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(fake, f"{folder}/results.sqlite") as backend:
+            ...         backend.submit(request, events.put)
+            ...         [type(events.get(timeout=10)).__name__ for _ in range(2)]
+            ['Accepted', 'Finished']
+        """
         if not _repeats(request):
             self._backend.submit(request, on_event)
             return
@@ -96,23 +110,91 @@ class Cached:
         self._backend.submit(request, _Recorder(self._file, key, on_event))
 
     def abort(self, request_id: str) -> None:
-        """End a request, unless it has ended."""
+        """End a request, unless it has ended.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.abort("unknown")
+        """
         self._backend.abort(request_id)
 
+    @property
+    def num_slots(self) -> int | None:
+        """The size of the backend's KV pool, None where it says none.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         print(backend.num_slots)
+            None
+        """
+        slots = getattr(self._backend, "num_slots", None)
+        return slots if isinstance(slots, int) else None
+
+    def has_room(self, wake: Callable[[], None]) -> bool:
+        """Return whether the backend welcomes another request; where not, `wake` is called then.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.has_room(lambda: None)
+            True
+        """
+        has_room = getattr(self._backend, "has_room", None)
+        return has_room is None or bool(has_room(wake))
+
     def render(self, segments: tuple[Segment, ...]) -> str:
-        """Return the text that the model would see."""
+        """Return the text that the model would see.
+
+        Example:
+            >>> import tempfile
+            >>> from ramet.runtime.protocol import Text
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.render((Text("Hello"),))
+            'Hello'
+        """
         return self._backend.render(segments)
 
     def count_tokens(self, segments: tuple[Segment, ...]) -> int:
-        """Return how many tokens the prompt has."""
+        """Return how many tokens the prompt has.
+
+        Example:
+            >>> import tempfile
+            >>> from ramet.runtime.protocol import Text
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.count_tokens((Text("Hello"),))
+            5
+        """
         return self._backend.count_tokens(segments)
 
     def flush_cache(self) -> bool:
-        """Empty the prefix cache of the backend; remembered results stay."""
+        """Empty the prefix cache of the backend; remembered results stay.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.flush_cache()
+            True
+        """
         return self._backend.flush_cache()
 
     def info(self) -> dict[str, object]:
-        """Return what the backend says, with `results_path` and `results` (how many there are)."""
+        """Return what the backend says, with `results_path` and `results` (how many there are).
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite") as backend:
+            ...         backend.info()["results"]
+            0
+        """
         return {
             **self._backend.info(),
             "results_path": self._file.path,
@@ -120,7 +202,14 @@ class Cached:
         }
 
     def close(self) -> None:
-        """Write what is not written yet and close the file; the backend goes on."""
+        """Write what is not written yet and close the file; the backend goes on.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     backend = ramet.Cached(ramet.Fake(), f"{folder}/results.sqlite")
+            ...     backend.close()
+        """
         self._closing()
 
     def __enter__(self) -> Cached:

@@ -49,30 +49,78 @@ class Engine:
         self._name = name or "the default model"
         config = config_class.of({"model": name, "process": process, **options})
         self._engine = _start(config)
+        self._keeps_prefixes = bool(config.enable_radix_cache)
         self._outbox = Outbox(self._engine.submit, self._engine.abort, config.max_queued_requests)
 
     def submit(self, request: Request, on_event: Callable[[Event], None]) -> None:
-        """Take a request; its events go to `on_event`. Where the queue is full it waits here."""
+        """Take a request; its events go to `on_event`. Where the queue is full it waits here.
+
+        Example:
+            >>> from ramet.runtime.protocol import GenerateRequest, Text
+            >>> request = GenerateRequest(id="1", prompt=(Text("One, two,"),))
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.submit(request, print)  # doctest: +SKIP
+        """
         self._outbox.submit(request, on_event)
 
     def abort(self, request_id: str) -> None:
-        """End a request, unless it has ended."""
+        """End a request, unless it has ended.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.abort("1")  # doctest: +SKIP
+        """
         self._outbox.abort(request_id)
 
     def has_room(self, wake: Callable[[], None]) -> bool:
-        """Return whether another request is welcome; where not, `wake` is called once it is."""
+        """Return whether another request is welcome; where not, `wake` is called once it is.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.has_room(lambda: None)  # doctest: +SKIP
+        """
         return self._outbox.has_room(wake)
 
+    @property
+    def num_slots(self) -> int | None:
+        """How many tokens its KV pool holds; None without a prefix cache (`enable_radix_cache`).
+
+        A batch begins as many rows at a time as the pool can hold to their end.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.num_slots  # doctest: +SKIP
+        """
+        slots = getattr(self._engine, "num_slots", None)
+        return slots if self._keeps_prefixes and isinstance(slots, int) else None
+
     def render(self, segments: tuple[Segment, ...]) -> str:
-        """Return the text that the model would see."""
+        """Return the text that the model would see.
+
+        Example:
+            >>> from ramet.runtime.protocol import RoleBegin, Text
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.render((RoleBegin("user"), Text("Hello")))  # doctest: +SKIP
+        """
         return self._engine.render(segments)
 
     def count_tokens(self, segments: tuple[Segment, ...]) -> int:
-        """Return how many tokens the prompt has."""
+        """Return how many tokens the prompt has.
+
+        Example:
+            >>> from ramet.runtime.protocol import Text
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.count_tokens((Text("Hello"),))  # doctest: +SKIP
+        """
         return self._engine.count_tokens(segments)
 
     def info(self) -> dict[str, object]:
-        """Return the model, its context length, its memory and counters, and where it runs."""
+        """Return the model, its context length, its memory and counters, and where it runs.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.info()["context_length"]  # doctest: +SKIP
+        """
         return self._engine.info()
 
     def generate(
@@ -130,7 +178,12 @@ class Engine:
 
     @property
     def is_closed(self) -> bool:
-        """True once it was closed or has ended by itself: a request then fails, start another."""
+        """True once it was closed or has ended by itself: a request then fails, start another.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.is_closed  # doctest: +SKIP
+        """
         return bool(cast(Any, self._engine).is_closed)
 
     def save_prefix(self, name: str, prompt: str, *, parse_special: bool = False) -> int:
@@ -154,19 +207,29 @@ class Engine:
             ContextLengthError: the text is longer than the context.
             EngineError: the file cannot be written, or the cache is too small for the prefix.
 
-        Example (a model is needed):
-            engine = ramet.Engine(cache_dir="prefixes")
-            engine.save_prefix("rules", "You answer in one word.")
+        Example:
+            >>> engine = ramet.Engine(cache_dir="prefixes")  # doctest: +SKIP
+            >>> engine.save_prefix("rules", "You answer in one word.")  # doctest: +SKIP
         """
         segments = (Text(prompt, parse_special=parse_special),)
         return int(cast(Any, self._engine).save_prefix(name, segments))
 
     def flush_cache(self) -> bool:
-        """Empty the prefix cache; False while something runs."""
+        """Empty the prefix cache; False while something runs.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.flush_cache()  # doctest: +SKIP
+        """
         return self._engine.flush_cache()
 
     def close(self) -> None:
-        """Stop the engine; whatever still runs ends with `EngineClosedError`."""
+        """Stop the engine; whatever still runs ends with `EngineClosedError`.
+
+        Example:
+            >>> engine = ramet.Engine()  # doctest: +SKIP
+            >>> engine.close()  # doctest: +SKIP
+        """
         self._engine.close()
         self._outbox.close()
 

@@ -27,6 +27,7 @@ from ..errors import DeadlineError, InvalidRequestError, RequestCancelledError
 from ..states.events import Journal
 from ..states.value import Value
 from . import dispatcher
+from .footprint import Footprint
 from .seeds import nested_seed
 from .stream import Stream
 
@@ -87,6 +88,7 @@ class Run:
         self._nested: set[Run] = set()
         self._listeners: dict[object, Callable[[], None]] = {}
         self.journal = Journal(enabled=settings.stream)
+        self.footprint = None if parent is None else parent.footprint_on(settings.backend)
 
     @property
     def program(self) -> str:
@@ -111,9 +113,15 @@ class Run:
         deadline = self.settings.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
+    def footprint_on(self, backend: object) -> Footprint | None:
+        """Return where what this run and those it calls keep on `backend` is counted, if it is."""
+        return self.footprint if self.settings.backend is backend else None
+
     def submit(self, stream: Stream, request: Request) -> None:
         """Send a request whose events go to `stream`."""
         self.requests[request.id] = stream
+        if self.footprint is not None:
+            self.footprint.begin_call()
         self.settings.backend.submit(request, partial(dispatcher.put, stream))
 
     def notify(self) -> None:

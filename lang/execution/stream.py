@@ -76,6 +76,7 @@ class Stream:
         self.error: BaseException | None = None
         self.error_seen = False
         self._active: tuple[str, Gen | Select] | None = None  # the request in flight
+        self._num_known = 0  # ids that it began with
 
     @cached_property
     def state_id(self) -> str:
@@ -248,6 +249,7 @@ class Stream:
 
     def _submit(self, node: Gen | Select, request: GenerateRequest | ScoreRequest) -> None:
         self._active = request.id, node
+        self._num_known = self._now.num_known
         self.run.journal.add("start", self, node, name=request.label)
         try:
             self.run.submit(self, request)
@@ -312,6 +314,8 @@ class Stream:
     def _done(self, value: Value, evidence: Evidence) -> None:
         value.evidence = evidence
         self.usage += evidence.usage
+        if self.run.footprint is not None and not evidence.is_remembered:
+            self.run.footprint.end_call(evidence.usage, self._num_known)
         if self._active is not None:
             self.run.journal.add_value(self, self._active[1], value)
         self._active = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from ..execution import context
 from ..execution.executor import Run, deadline_of
 from ..execution.seeds import random_seed
 from ..states.state import ProgramState
+from .batch_options import BatchOptions
+from .pool_share import PoolShare
 from .row_output import RowOutput
-from .worker_threads import LONGEST_WAIT, WorkerThreads, share_of_threads, sharing_threads
+from .worker_threads import LONGEST_WAIT, WorkerThreads, sharing_threads
 
 if TYPE_CHECKING:
     from .options import RunOptions
@@ -24,39 +27,6 @@ if TYPE_CHECKING:
 
 Finished = tuple[int, ProgramState]
 LOOK_AHEAD = 4  # times as many rows as run at once, so that a slow one does not stop the others
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
-    """How the rows are run.
-
-    With "auto" a batch has at most `worker_threads.MOST_THREADS` threads, and one inside a row of
-    another batch its share of them.
-    """
-
-    num_threads: int | str = "auto"
-    max_live: int | None = None
-    progress_bar: bool = False
-    output: Any = None
-
-    def __post_init__(self) -> None:
-        wanted, most = self.num_threads, self.max_live
-        if wanted != "auto" and (
-            isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1
-        ):
-            raise InvalidRequestError(
-                f"num_threads must be 'auto' or an integer of at least 1, not {wanted!r}"
-            )
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise InvalidRequestError(
-                f"max_live must be None or an integer of at least 1, not {most!r}"
-            )
-
-    def num_workers(self, num_rows: int | None) -> int:
-        """Return how many threads to use."""
-        wanted = self.num_threads if isinstance(self.num_threads, int) else share_of_threads()
-        limits = [n for n in (wanted, num_rows, self.max_live) if n is not None]
-        return max(1, min(limits))
 
 
 class Batch:
@@ -84,6 +54,10 @@ class Batch:
         self._rows = enumerate(rows)
         self._rows_context = contextvars.copy_context()
         self._condition = threading.Condition()
+        slots = settings.num_slots(self.options.backend)
+        outer = None if caller is None else caller.footprint_on(self.options.backend)
+        self.pool = PoolShare(slots, self._wake, outer)
+        self.listener: Callable[[], None] | None = None  # told when another row may begin
         self._finished: deque[Finished] = deque()
         self._num_running = 0
         self._num_out = 0  # taken, and not handed out yet
@@ -131,13 +105,14 @@ class Batch:
     def take(self, *, keeps_window: int | None = None) -> tuple[int, object] | None:
         """Return the next row and its index, or None when no more are to be begun.
 
-        With `keeps_window` it waits while so many rows are taken and not handed out.
+        With `keeps_window` it waits while so many rows are taken and not handed out, and until
+        the backend's pool has room for another.
         """
         with self._condition:
-            while keeps_window is not None and self._num_out >= keeps_window:
-                if self._stopped is not None:
+            while keeps_window is not None and not (self._stopped or self._is_exhausted):
+                if self._num_out < keeps_window and self.may_begin():
                     break
-                self._condition.wait(LONGEST_WAIT)
+                self._condition.wait(min(self.remaining() or LONGEST_WAIT, LONGEST_WAIT))
             if self._stopped is not None or self._is_exhausted:
                 return None
         try:
@@ -147,12 +122,24 @@ class Batch:
             item = None
         return self.taken(item)
 
+    def may_begin(self) -> bool:
+        """Return whether the pool has room for another row; past the deadline it does not matter.
+
+        Where it has none, `listener` is called once that changes.
+        """
+        return self.remaining() == 0.0 or self.pool.has_room()
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
     def taken(self, item: tuple[int, object] | None) -> tuple[int, object] | None:
         """Note that a row was taken, or that there are no more, and return it."""
         with self._condition:
             if item is None:
                 self._is_exhausted = True
             else:
+                self.pool.begin(item[0])
                 self._num_running += 1
                 self._num_out += 1
             self._condition.notify_all()
@@ -169,6 +156,7 @@ class Batch:
             if stored is not None:
                 return stored
         run = self.program.new_run(self.options, row=index, deadline=self.deadline)
+        run.footprint = self.pool.footprint(index) or run.footprint
         state = ProgramState(run, run.root)
         if run.remaining() == 0.0:
             run.end_body(
@@ -223,6 +211,12 @@ class Batch:
         if error is not None:
             raise error
 
+    def _wake(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+        if self.listener is not None:
+            self.listener()
+
     def _ended(self, index: int, error: Exception) -> ProgramState:
         run = self.program.new_run(self.options, row=index, deadline=self.deadline)
         run.end_body(noted(error, index))
@@ -271,6 +265,7 @@ class Batch:
         except BaseException as error:  # noqa: BLE001 Ctrl-C or exit: not this row's alone
             self.stop(error)
         finally:
+            self.pool.end(index)
             with self._condition:
                 self._num_running -= 1
                 self._condition.notify_all()

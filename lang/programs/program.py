@@ -9,6 +9,7 @@ from ramet.runtime.protocol import Usage, unknown_name
 
 from ..states.state import ProgramState
 from . import batch, body, exploring
+from .batch_options import BatchOptions
 from .bound_function import BoundFunction
 from .call_graph import CallGraph
 from .options import OPTIONS, RunOptions, check_on_error
@@ -175,12 +176,13 @@ class Program(BoundFunction):
                 as soon as it and those before it are there; rows without end are fine then.
             on_error: "raise" finishes all rows, then raises one `ExceptionGroup` of what the
                 function itself did not handle; not with `generator_style`.
-            **options: `num_threads`, how many run at the same time ("auto" = up to 64; 1 runs them
-                in order in this thread); `max_live`, how many rows may be taken and not finished,
-                None = as many as threads; `progress_bar`, False by default; `output`, a file to
-                which each finished row is appended, so that a rerun skips the rows that are in it
-                and ended well (see `ramet.programs.row_output`), None = none; and the options of
-                `run`, for all rows; `timeout` is for the whole batch.
+            **options: `num_threads`, how many run at the same time ("auto" = up to 64, fewer where
+                the engine's KV pool cannot hold them to their end; a number is kept whatever the
+                pool; 1 runs them in order in this thread); `max_live`, how many rows may be taken
+                and not finished, None = as many as threads; `progress_bar`, False by default;
+                `output`, a file to which each finished row is appended, so that a rerun skips the
+                rows that are in it and ended well (see `ramet.programs.row_output`),
+                None = none; and the options of `run`, for all rows; `timeout` is that of all.
 
         Raises:
             TypeError: an unknown option; with `output`, an argument that JSON cannot hold.
@@ -343,4 +345,4 @@ class Program(BoundFunction):
         given = RunOptions.of({**self._preset, **preset, **options})
         if given.stream:
             raise TypeError("a batch does not stream: use run(stream=True)")
-        return batch.Batch(self, rows, given, batch.BatchOptions(**how))
+        return batch.Batch(self, rows, given, BatchOptions(**how))

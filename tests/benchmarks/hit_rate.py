@@ -308,10 +308,11 @@ def measure(quick: bool) -> Table:
         "tokens. Serial: one call at a time, depth first through the prefix tree, in a pool of a "
         "quarter of the distinct tokens.",
         notes=[
-            "Multi-turn in a quarter of the tokens: the scheduler does not know that a turn will "
-            "be followed by another, begins more conversations than the pool can hold to their "
-            "end, and each evicts the other's turns. Fewer at a time (`max_running_requests`, "
-            "`num_threads`) avoids it."
+            "Multi-turn and agent: bare requests, each turn sent when the one before has ended, "
+            "all conversations at the same time. Nothing tells the scheduler that a turn will be "
+            "followed by another, so in a quarter of the tokens conversations evict each other. "
+            "`run_batch` begins no more rows than the pool holds to their end: see the workloads "
+            "in a small pool."
         ],
         target="large pool ≥ 96 % of the optimal; quarter pool ≥ 90 % of the serial replay",
         columns=(

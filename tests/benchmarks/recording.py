@@ -53,6 +53,13 @@ class Recording:
 
         self._engine.submit(request, listen)
 
+    @property
+    def num_slots(self) -> int | None:
+        return self._engine.num_slots
+
+    def has_room(self, wake: Callable[[], None]) -> bool:
+        return self._engine.has_room(wake)
+
     def abort(self, request_id: str) -> None:
         self._engine.abort(request_id)
 

@@ -54,7 +54,7 @@ def measure(quick: bool) -> Table:
         )
     return Table(
         title="Workloads in a small pool",
-        what="The same workloads, all rows at once, in a pool of a quarter of their distinct "
+        what="The same workloads in a pool of a quarter of their distinct "
         f"prompt positions (or of the longest call and {SPARE} slots, where that is more). The "
         "replay takes the recorded calls one at a time, depth first through their prefix tree, "
         "in the same pool, evicting what was used least recently.",
