@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ramet.runtime.protocol import (
@@ -28,6 +28,7 @@ from ramet.runtime.protocol import (
     from_json,
     to_json,
 )
+from ramet.runtime.protocol.checks import path_text
 
 from .base import Backend
 
@@ -54,7 +55,7 @@ class Cached:
         path: an SQLite file, made where there is none. Several processes may use it at once.
 
     Raises:
-        TypeError: `backend` is none.
+        TypeError: `backend` is none, or `path` is none.
         OSError: the file cannot be made, or is not such a file; the message names it.
 
     Example:
@@ -77,7 +78,7 @@ class Cached:
         from .result_file import ResultFile  # sqlite3 takes its time
 
         self._backend = backend
-        self._file = ResultFile(fspath(path))
+        self._file = ResultFile(path_text("path", path))
         self._lock = threading.Lock()
         self._identity: str | None = None
         self._closing = weakref.finalize(self, self._file.close)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from ramet.runtime.protocol import (
     TokenIds,
     code_of_error,
 )
+from ramet.runtime.protocol.checks import check_integer, check_number
 
 from .fake_samples import deltas, prompt_logprobs, sample_of
 from .fake_scores import scored
@@ -64,7 +64,8 @@ class Fake:
     in common is cached.
 
     Raises:
-        TypeError, ValueError: `answers`, `delay` or another argument is none.
+        TypeError: `answers` is none.
+        InvalidRequestError: `delay` or another argument is none, or out of range.
 
     Example:
         >>> @ramet.function
@@ -85,12 +86,10 @@ class Fake:
     ) -> None:
         if answers is not None and not isinstance(answers, Mapping) and not callable(answers):
             raise TypeError(f"answers must be a dict or a function, not {answers!r}")
-        if not 0 <= delay < math.inf:
-            raise ValueError(f"delay must be finite and at least 0 seconds, not {delay!r}")
-        if stream_chunks < 1:
-            raise ValueError(f"stream_chunks must be at least 1, not {stream_chunks!r}")
-        if context_length is not None and context_length < 1:
-            raise ValueError(f"context_length must be at least 1, not {context_length!r}")
+        check_number("delay", delay, low=0.0)
+        check_integer("stream_chunks", stream_chunks, low=1)
+        if context_length is not None:
+            check_integer("context_length", context_length, low=1)
         self._context_length = context_length
         self._answers = {} if answers is None else answers
         self._delay = delay

@@ -103,7 +103,12 @@ def _ends(sampling: SamplingParams, text: str) -> Iterator[tuple[int, int, str]]
         if stop in text:
             yield text.find(stop) + len(stop), -len(stop), stop
     for pattern in sampling.stop_regex:
-        found = [match for match in re.finditer(pattern, text) if match.group()]
+        try:
+            found = [match for match in re.finditer(pattern, text) if match.group()]
+        except re.error as error:
+            raise InvalidRequestError(
+                f"stop_regex {pattern!r} is not a regular expression: {error}"
+            ) from error
         if found:
             first = min(found, key=lambda match: match.end())
             yield first.end(), -len(first.group()), pattern

@@ -6,10 +6,11 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Unpack, cast
 
 from ramet.runtime.protocol import Event, Request, Segment, Text
+from ramet.runtime.protocol.checks import path_text
 
 from . import offline
 from .base import Backend
@@ -45,7 +46,7 @@ class Engine:
         self, model: str | PathLike[str] | None = None, *, process: str = "auto", **options: Any
     ) -> None:
         config_class = importlib.import_module("ramet.runtime.config").EngineConfig
-        name = None if model is None else fspath(model)
+        name = None if model is None else path_text("model", model)
         self._name = name or "the default model"
         config = config_class.of({"model": name, "process": process, **options})
         self._engine = _start(config)

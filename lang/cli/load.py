@@ -40,8 +40,8 @@ def load_program(spec: str) -> Program:
     programs = [key for key, value in vars(module).items() if isinstance(value, Program)]
     if found is not None:
         raise UsageError(f"{name!r} of {path} is not a program: decorate it with @ramet.function")
-    known = f"; its programs: {', '.join(programs)}" if programs else "; it has no programs"
-    raise UsageError(unknown_name(name, programs, f"program of {path}:") + known)
+    none = "" if programs else "; it has no programs"
+    raise UsageError(unknown_name(name, programs, f"program of {path}:") + none)
 
 
 def _no_file(path: Path) -> str:

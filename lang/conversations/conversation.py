@@ -47,11 +47,8 @@ def messages(items: Iterable[Message]) -> Sequence:
         >>> chat(history, backend=ramet.Fake({"answer": "Here."})).messages()[-1]
         {'role': 'assistant', 'content': 'Here.'}
     """
-    if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
-        raise TypeError(f"messages takes a list of dicts, not {items!r:.80}")
-    return Sequence(
-        tuple(node for index, item in enumerate(items) for node in turn_of(item, index))
-    )
+    turns = enumerate(check_messages("messages", items))
+    return Sequence(tuple(node for index, item in turns for node in turn_of(item, index)))
 
 
 def tool_result(
@@ -83,6 +80,17 @@ def tool_result(
     return Sequence(_turn("tool", text, kept))
 
 
+def check_messages(function: str, items: Iterable[Message]) -> Iterable[Message]:
+    """Return the messages that a function was given.
+
+    Raises:
+        TypeError: something that is no list.
+    """
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise TypeError(f"{function} takes a list of dicts, not {items!r:.80}")
+    return items
+
+
 def turn_of(message: object, index: int) -> tuple[Node, ...]:
     """Return a message as the nodes of a turn; `index` is its place, for errors."""
     where = f"message {index}"
@@ -92,6 +100,8 @@ def turn_of(message: object, index: int) -> tuple[Node, ...]:
         if key not in _KEYS:
             raise InvalidRequestError(f"{where}: {unknown_name(str(key), _KEYS, 'key')}")
     role = message.get("role")
+    if role is None:
+        raise InvalidRequestError(f"{where} has no role: there are {', '.join(ROLES)}")
     if role not in ROLES:
         raise InvalidRequestError(f"{where}: {unknown_name(str(role), ROLES, 'role')}")
     text = _content(where, message.get("content"))

@@ -20,7 +20,7 @@ from ramet.runtime.protocol.checks import check_bool, check_integer, check_numbe
 from ..backends.base import Backend
 from ..execution import context
 from ..expressions.graph import Text as TextNode
-from .conversation import Message, turn_of
+from .conversation import Message, check_messages, turn_of
 
 _log = logging.getLogger("ramet")
 _BEFORE = TokenIds.of((0,))  # so that a turn alone is not counted as the beginning of a prompt
@@ -74,7 +74,8 @@ def trim(
     Raises:
         ContextLengthError: not even the last turn fits, with the system messages that are kept;
             `num_tokens` and `limit` are the numbers.
-        InvalidRequestError: a limit out of range, or a message that `ramet.messages` refuses.
+        InvalidRequestError: a limit out of range.
+        TypeError, InvalidRequestError: messages that `ramet.messages` refuses.
 
     Example:
         >>> history = [{"role": "user", "content": text} for text in ("one", "two", "three")]
@@ -85,7 +86,8 @@ def trim(
     check_integer("max_tokens", max_tokens, low=1)
     check_number("low_water", low_water, low=0.0, high=1.0, low_open=True)
     check_bool("keep_system", keep_system)
-    trimmer = _Trimmer(list(messages), keep_system, context.backend_in_force(backend))
+    given = list(check_messages("trim", messages))
+    trimmer = _Trimmer(given, keep_system, context.backend_in_force(backend))
     start = trimmer.start_of_kept(max_tokens, int(max_tokens * low_water))
     return trimmer.result(start, max_tokens)
 

@@ -23,7 +23,7 @@ from typing import Any
 from ramet.runtime.protocol import Request
 
 from ..backends.base import Backend
-from ..errors import DeadlineError, InvalidRequestError, RequestCancelledError
+from ..errors import DeadlineError, RequestCancelledError
 from ..states.events import Journal
 from ..states.value import Value
 from . import dispatcher
@@ -311,14 +311,10 @@ def _nothing() -> None:
     pass
 
 
-def deadline_of(timeout: object, parent: Run | None) -> float | None:
+def deadline_of(timeout: float | None, parent: Run | None) -> float | None:
     """Return the earlier of `timeout` seconds from now and the caller's deadline."""
     outer = parent.settings.deadline if parent else None
     if timeout is None:
         return outer
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InvalidRequestError(f"timeout must be a number of seconds, not {timeout!r}")
-    if not math.isfinite(timeout) or timeout < 0:
-        raise InvalidRequestError(f"timeout must be finite and at least 0 seconds, not {timeout}")
     own = time.monotonic() + timeout
     return own if outer is None else min(own, outer)

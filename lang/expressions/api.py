@@ -17,6 +17,7 @@ from ..choices import token_length_normalized
 from ..programs.program import Program
 from .constraints import constraint_of
 from .graph import ChoicesMethod, Gen, Select, Text
+from .positions import GEN_DTYPE_ORDER, GEN_ORDER, positional
 
 
 @overload
@@ -62,6 +63,7 @@ def function(
     return Program(func, num_api_spec_tokens=num_api_spec_tokens)
 
 
+@positional(GEN_ORDER)
 def gen(  # noqa: PLR0913 the public signature: one keyword for each way to bind the text
     name: str | None = None,
     max_tokens: int | None = None,
@@ -81,6 +83,7 @@ def gen(  # noqa: PLR0913 the public signature: one keyword for each way to bind
     At most one of `choices`, `regex`, `json_schema`, `ebnf`, `structural_tag` and `dtype` can be
     given; None (the default of all) and the empty string mean "not given". With one of the three
     grammars or a regex, and no `max_tokens` of its own, a gen runs until the text is complete.
+    By position the arguments after `max_tokens` have SGLang's order: `min_tokens`, `n`, `stop` …
 
     Args:
         name: the variable.
@@ -137,6 +140,7 @@ def gen(  # noqa: PLR0913 the public signature: one keyword for each way to bind
     return Gen(name, tuple(own.items()), constraint, stops, seed)
 
 
+@positional(GEN_DTYPE_ORDER)
 def gen_int(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -156,6 +160,7 @@ def gen_int(
     return gen(name, max_tokens, dtype=int, seed=seed, **options)
 
 
+@positional(GEN_DTYPE_ORDER)
 def gen_string(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -204,7 +209,7 @@ def select(
         'blue'
     """
     _check_name(name)
-    if choices is None or isinstance(choices, str):
+    if isinstance(choices, str) or not isinstance(choices, Iterable):
         raise InvalidRequestError(f"choices must be a list of strings, not {choices!r}")
     options = tuple(choices)
     if not options:
@@ -227,6 +232,9 @@ def select(
 def special(text: str) -> Text:
     """Return text in which special tokens of the model, such as `<|im_end|>`, are meant.
 
+    Raises:
+        TypeError: something that is no string.
+
     Example:
         >>> @ramet.function
         ... def turn(s):
@@ -234,6 +242,8 @@ def special(text: str) -> Text:
         >>> turn(backend=ramet.Fake()).text()
         'Hello<|im_end|>'
     """
+    if not isinstance(text, str):
+        raise TypeError(f"special takes a string, not {text!r:.80}")
     return Text(text, parse_special=True)
 
 

@@ -6,6 +6,7 @@ either side, and a state gives each its `id` and source `line` when it is append
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -283,6 +284,16 @@ def as_nodes(value: object) -> tuple[Node, ...]:
     if isinstance(value, (list, tuple)):
         return tuple(node for item in value for node in as_nodes(item))
     raise TypeError(
-        f"cannot append {value!r} of type {type(value).__name__}: append a string, "
-        "gen(…), select(…) or a role; turn other values into text yourself, as with str(…)"
+        f"cannot append {value!r:.80} of type {type(value).__name__}: {_what_to_append(value)}"
+    )
+
+
+def _what_to_append(value: object) -> str:
+    if inspect.isawaitable(value):
+        return "it has to be awaited first, as in s += await s.get('name')"
+    if hasattr(value, "get_var"):  # a state of another program, or a branch
+        return "append its text() or one of its variables"
+    return (
+        "append a string, gen(…), select(…) or a role; turn other values into text yourself, "
+        "as with str(…)"
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ramet.runtime.protocol.checks import check_bool
+
 from ..errors import InvalidRequestError
+from .options import check_on_error
 from .worker_threads import share_of_threads
 
 
@@ -23,6 +26,7 @@ class BatchOptions:
     output: Any = None
 
     def __post_init__(self) -> None:
+        check_bool("progress_bar", self.progress_bar)
         wanted, most = self.num_threads, self.max_live
         if wanted != "auto" and (
             isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1
@@ -45,3 +49,24 @@ class BatchOptions:
         """Return the size of the KV pool that bounds the rows, None = nothing does."""
         slots = getattr(backend, "num_slots", None) if self.num_threads == "auto" else None
         return slots if isinstance(slots, int) else None
+
+
+def check_result(generator_style: object, on_error: object) -> None:
+    """Refuse what says nothing of how a batch gives its states, or two ways at once."""
+    check_on_error(on_error)
+    check_bool("generator_style", generator_style)
+    if generator_style and on_error == "raise":
+        raise TypeError("on_error='raise' needs all rows: not with generator_style")
+
+
+def take_rows(rows: object, options: dict[str, Any]) -> object:
+    """Return the rows, which can be in the options under SGLang's name, and take them out there.
+
+    Raises:
+        TypeError: rows under both names.
+    """
+    if "batch_kwargs" not in options:
+        return rows
+    if rows is not None:
+        raise TypeError("rows and batch_kwargs are two names of one argument: keep one")
+    return options.pop("batch_kwargs")

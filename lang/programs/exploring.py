@@ -10,7 +10,7 @@ from ramet.runtime.protocol import Usage
 
 from ..backends.base import Backend
 from ..execution import context
-from ..execution.executor import KnownNothingError, Run, RunSettings, deadline_of
+from ..execution.executor import KnownNothingError, Run, RunSettings
 from ..states import transcript
 from ..states.state import ProgramState
 from . import precache, tracing
@@ -45,7 +45,6 @@ def cache(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Us
     missing = dict.fromkeys(_missing(program, args, kwargs), not_given)
     arguments, options = program.split(args, {**kwargs, **missing})
     backend = context.backend_in_force(options.backend)
-    deadline_of(options.timeout, None)  # checks it
     head = precache.HeadBackend()
     run = _explore(program, arguments, options, head)
     tokens = run.root.tokens

@@ -13,10 +13,11 @@ from ramet.runtime.protocol import (
     normalize_options,
     params_of,
 )
-from ramet.runtime.protocol.checks import check_integer
+from ramet.runtime.protocol.checks import check_bool, check_integer, check_number
 
 from .. import settings
 from ..backends.base import Backend
+from ..execution.context import check_backend
 from ..execution.seeds import check_seed
 
 _log = logging.getLogger("ramet")
@@ -69,6 +70,11 @@ class RunOptions:
         params_of({"max_new_tokens": None, **sampling})
         options = cls(**own, is_seeded=own.get("seed") is not None, sampling=sampling)
         check_on_error(options.on_error)
+        check_bool("stream", options.stream)
+        if options.backend is not None:
+            check_backend(options.backend)
+        if options.timeout is not None:
+            check_number("timeout", options.timeout, low=0.0)
         if options.seed is not None:
             check_seed(options.seed)
         if options.priority is not None:

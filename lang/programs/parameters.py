@@ -78,4 +78,5 @@ class Parameters:
             raise TypeError(f"the name of an argument must be a string, not {name!r}")
         known = (*self.names, *OPTIONS)
         if name not in known and not self._takes_any:
-            raise TypeError(unknown_name(name, known, f"argument of {self._program}"))
+            kind = f"argument of {self._program}{self.signature}"
+            raise TypeError(unknown_name(name, known, kind))

@@ -9,7 +9,7 @@ from ramet.runtime.protocol import Usage, unknown_name
 
 from ..states.state import ProgramState
 from . import batch, body, exploring
-from .batch_options import BatchOptions
+from .batch_options import BatchOptions, check_result, take_rows
 from .bound_function import BoundFunction
 from .call_graph import CallGraph
 from .options import OPTIONS, RunOptions, check_on_error
@@ -140,7 +140,7 @@ class Program(BoundFunction):
     @overload
     def run_batch(
         self,
-        rows: Iterable[dict[str, Any] | tuple[Any, ...]],
+        rows: Iterable[dict[str, Any] | tuple[Any, ...]] | None = None,
         *,
         generator_style: Literal[False] = False,
         on_error: str = "return",
@@ -150,7 +150,7 @@ class Program(BoundFunction):
     @overload
     def run_batch(
         self,
-        rows: Iterable[dict[str, Any] | tuple[Any, ...]],
+        rows: Iterable[dict[str, Any] | tuple[Any, ...]] | None = None,
         *,
         generator_style: Literal[True],
         on_error: str = "return",
@@ -159,7 +159,7 @@ class Program(BoundFunction):
 
     def run_batch(
         self,
-        rows: Iterable[dict[str, Any] | tuple[Any, ...]],
+        rows: Iterable[dict[str, Any] | tuple[Any, ...]] | None = None,
         *,
         generator_style: bool = False,
         on_error: str = "return",
@@ -171,7 +171,7 @@ class Program(BoundFunction):
 
         Args:
             rows: a dict of keyword arguments or a tuple of positional ones for each run; any
-                iterable, taken as it goes on.
+                iterable, taken as it goes on. SGLang's name for it, `batch_kwargs`, is taken too.
             generator_style: return an iterator of the states in the order of the rows, each given
                 as soon as it and those before it are there; rows without end are fine then.
             on_error: "raise" finishes all rows, then raises one `ExceptionGroup` of what the
@@ -185,7 +185,8 @@ class Program(BoundFunction):
                 None = none; and the options of `run`, for all rows; `timeout` is that of all.
 
         Raises:
-            TypeError: an unknown option; with `output`, an argument that JSON cannot hold.
+            TypeError: an unknown option, no rows, or rows under both names; with `output`, an
+                argument that JSON cannot hold.
             InvalidRequestError: a value out of range; another batch writes to `output`.
             Exception: what the iterable raised, when the rows that ran have ended.
 
@@ -198,10 +199,8 @@ class Program(BoundFunction):
             >>> [state["answer"] for state in ask.run_batch(rows, backend=fake)]
             ['one?', 'two?']
         """
-        check_on_error(on_error)
-        if generator_style and on_error == "raise":
-            raise TypeError("on_error='raise' needs all rows: not with generator_style")
-        rows_to_run = self._batch(rows, options)
+        check_result(generator_style, on_error)
+        rows_to_run = self._batch(take_rows(rows, options), options)
         if generator_style:
             return rows_to_run.run_in_order()
         states = batch.run_batch(rows_to_run)

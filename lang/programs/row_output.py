@@ -15,10 +15,12 @@ import json
 import logging
 import os
 import threading
+from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ramet.runtime.protocol import Usage
+from ramet.runtime.protocol.checks import path_text
 
 from ..errors import InvalidRequestError, ProgramError, RametError, UndefinedVariableError
 from ..execution.executor import Run
@@ -65,7 +67,7 @@ class RowOutput:
         if isinstance(rows, (list, tuple)):
             for index, row in enumerate(rows):
                 _check_row(batch, row, index)
-        return cls(os.fspath(path), batch)
+        return cls(path_text("output", path), batch)
 
     def stored(self, index: int, arguments: inspect.BoundArguments) -> ProgramState | None:
         """Return the state of a row that an earlier run has finished well, else None."""
@@ -136,6 +138,20 @@ class StoredState(ProgramState):
         if self._line["text"] is None:
             raise ProgramError("the file of the earlier run has no text of this row")
         return str(self._line["text"])
+
+    def text_iter(self, var: str | None = None) -> Iterator[str]:
+        """Give the text of a variable, or the whole text, in one piece."""
+        return super().text_iter(var) if var is not None else iter((self.text(),))
+
+    async def text_async_iter(
+        self, var: str | None = None, return_meta_data: bool = False
+    ) -> AsyncIterator[Any]:
+        """Give the text of a variable, or the whole text, in one piece."""
+        if var is None:
+            yield (self.text(), {"variable": None}) if return_meta_data else self.text()
+            return
+        async for piece in super().text_async_iter(var, return_meta_data):
+            yield piece
 
     def messages(self) -> list[dict[str, Any]]:
         """Raise: the file has the text of a row, not its turns."""
@@ -219,8 +235,8 @@ def _check(arguments: dict[str, Any], index: int) -> None:
     for name, value in arguments.items():
         if not _is_json(value):
             raise TypeError(
-                f"row {index}: argument {name!r} is {type(value).__name__}, which JSON cannot "
-                "hold, so that output= could not tell whether the row was run: pass text or numbers"
+                f"row {index}: argument {name!r} is {value!r:.80}, which JSON cannot hold, so that "
+                "output= could not tell whether the row was run: pass text or finite numbers"
             )
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .mapping import check_num_threads, results_of
+from .mapping import check_function, check_num_threads, results_of
 
 if TYPE_CHECKING:
     from .async_fork import AsyncForkGroup
@@ -21,6 +21,7 @@ async def map_async(
 ) -> list[Any]:
     """Return what `fn` returns for each branch; where some fail, raise the first when all ended."""
     limit = check_num_threads(num_at_once, len(group), most=len(group))
+    check_function(fn)
     outcomes: list[Any] = [None] * len(group)
     places = iter(range(len(group)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,12 @@ def map_branches(
 ) -> list[Any]:
     """Return what `fn` returns for each branch; where some fail, raise the first when all ended."""
     limit = check_num_threads(num_threads, len(group), most=share_of_threads())
+    check_function(fn)
+    if inspect.iscoroutinefunction(fn):
+        raise TypeError(
+            f"{fn.__name__} is an async def, and this program is none: write the program as "
+            "async def too, and await forks.map(…)"
+        )
     run = group._parent._run
     outcomes: list[Outcome] = [(None, None)] * len(group)
     if limit == 1 or run.settings.preview:
@@ -47,6 +54,12 @@ def map_branches(
         workers.stop()
         raise
     return results_of(outcomes)
+
+
+def check_function(fn: object) -> None:
+    """Refuse what cannot be called."""
+    if not callable(fn):
+        raise TypeError(f"map takes a function of a branch and its index, not {fn!r:.80}")
 
 
 def check_num_threads(num_threads: object, num_branches: int, *, most: int) -> int:

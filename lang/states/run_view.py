@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ramet.runtime.protocol import Usage
+from ramet.runtime.protocol.checks import check_number
 
 from ..errors import RequestCancelledError
 from ..execution.executor import Run
@@ -57,6 +58,10 @@ class RunView:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the program has ended; return whether it has, within `timeout` seconds.
 
+        Raises:
+            InvalidRequestError: `timeout` is neither None (the default, no limit) nor a number of
+                at least 0.
+
         Example:
             >>> @ramet.function
             ... def ask(s):
@@ -64,6 +69,8 @@ class RunView:
             >>> ask.start(backend=ramet.Fake({"answer": "So."})).wait(timeout=10)
             True
         """
+        if timeout is not None:
+            check_number("timeout", timeout, low=0.0)
         return self._run.wait_for_end(timeout)
 
     def sync(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 
 from .errors import InvalidRequestError
@@ -38,6 +39,17 @@ def check_number(
         bracket = "(" if low_open else "["
         rule = f"in {bracket}{low:g}, {high:g}]" if math.isfinite(high) else f"at least {low:g}"
         raise InvalidRequestError(f"{name} must be finite and {rule}, not {value}")
+
+
+def path_text(name: str, value: object) -> str:
+    """Return a path as text.
+
+    Raises:
+        TypeError: it is no path.
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path, not {value!r}")
+    return str(os.fspath(value))
 
 
 def check_bool(name: str, value: object) -> None:

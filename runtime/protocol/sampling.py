@@ -16,6 +16,7 @@ MAX_STOP_STRINGS = 32
 MAX_STOP_REGEX_BYTES = 256
 MAX_SAMPLES = 128
 MAX_LOGIT_BIAS = 100.0
+MAX_NAMED = 8  # so many names an error tells where none is near
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class SamplingParams:
             by it where it is positive, multiplied where negative. 1 = off.
         logit_bias: pairs of token id and what is added to its logit, in [−100, 100].
         stop: up to 32 non-empty strings; the text ends before the match that completes first.
-        stop_regex: up to 32 patterns of at most 256 bytes, as `stop`.
+        stop_regex: up to 32 patterns of at most 256 bytes, as `stop`; at most 4,096 states in all.
         stop_token_ids: ids that end the generation; the id is not part of the text.
         ignore_eos: go on past the model's end-of-turn tokens.
         no_stop_trim: what matched `stop` or `stop_regex` stays part of the text.
@@ -210,9 +211,12 @@ def sample_seed(seed: int, index: int) -> int:
 
 
 def unknown_name(given: str, known: Iterable[str], kind: str) -> str:
-    """Return the message for an unknown `kind` of name, with the nearest known one."""
-    near = difflib.get_close_matches(given, list(known), n=1)
+    """Return the message for an unknown `kind` of name, naming the nearest known one or all."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if not near and 0 < len(names) <= MAX_NAMED:
+        hint = f": there are {', '.join(names)}"
     return f"unknown {kind} {given!r}{hint}"
 
 

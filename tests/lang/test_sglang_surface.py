@@ -226,3 +226,42 @@ def test_options_of_run_batch_are_taken(options: dict[str, Any]) -> None:
 
     states = program.run_batch([{"x": "a"}, {"x": "b"}], backend=sgl.Fake(), **options)
     assert [state.text() for state in states] == ["a", "b"]
+
+
+def test_rows_can_be_named_batch_kwargs() -> None:
+    @sgl.function
+    def program(s: sgl.ProgramState, x: str) -> None:
+        s += x
+
+    states = program.run_batch(batch_kwargs=[{"x": "a"}, {"x": "b"}], backend=sgl.Fake())
+    assert [state.text() for state in states] == ["a", "b"]
+    with pytest.raises(TypeError, match="rows and batch_kwargs"):
+        program.run_batch([{"x": "a"}], batch_kwargs=[{"x": "b"}], backend=sgl.Fake())
+
+
+def test_gen_takes_its_arguments_in_sglangs_order() -> None:
+    generation: Any = sgl.gen
+    assert generation("x", 16, 2, 1, "\n", [5], "a+", 0.5, 0.9, 4, 0.1) == sgl.gen(
+        name="x",
+        max_tokens=16,
+        min_tokens=2,
+        n=1,
+        stop="\n",
+        stop_token_ids=[5],
+        stop_regex="a+",
+        temperature=0.5,
+        top_p=0.9,
+        top_k=4,
+        min_p=0.1,
+    )
+    assert generation("x", None, *[None] * 17, ["a"]) == sgl.select("x", ["a"])
+    number: Any = sgl.gen_int
+    assert number("x", 16, 1, "\n") == sgl.gen_int("x", 16, n=1, stop="\n")
+
+
+def test_gen_refuses_an_option_given_twice_and_too_many() -> None:
+    generation: Any = sgl.gen
+    with pytest.raises(TypeError, match="'stop' by position and by name"):
+        generation("x", 16, 0, 1, "a", stop="b")
+    with pytest.raises(TypeError, match="up to 23 arguments by position, but 24"):
+        generation("x", *[None] * 23)

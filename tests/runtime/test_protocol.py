@@ -207,8 +207,12 @@ def test_options_have_two_spellings() -> None:
         normalize_options({"topk": 3})
 
 
-def test_unknown_name_without_a_near_one_has_no_hint() -> None:
-    assert unknown_name("zzz", ["abc"], "option") == "unknown option 'zzz'"
+def test_unknown_name_without_a_near_one_tells_a_few_but_not_many() -> None:
+    names = [letter * 3 for letter in "abcdefghi"]
+    told = "unknown option 'zzz': there are aaa, bbb"
+    assert unknown_name("zzz", names[:2], "option") == told
+    assert unknown_name("zzz", names, "option") == "unknown option 'zzz'"
+    assert unknown_name("zzz", [], "option") == "unknown option 'zzz'"
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))
