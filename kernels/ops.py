@@ -250,13 +250,20 @@ def row_maximum(
     return result
 
 
-def gumbel_noise(seeds: Sequence[int], positions: Sequence[int], ids: torch.Tensor) -> torch.Tensor:
+def gumbel_noise(
+    seeds: Sequence[int],
+    positions: Sequence[int],
+    ids: torch.Tensor,
+    *,
+    implementation: str | None = None,
+) -> torch.Tensor:
     """Return standard Gumbel noise for each of `ids` [draws, n] (vocabulary ids), in float64.
 
     Draw i has seed `seeds[i]` (64 bits) and output position `positions[i]`; the noise is a pure
     function of (seed, position, id), whatever else is asked for.
     """
-    return sampling_reference.gumbel_noise(seeds, positions, ids)
+    result: torch.Tensor = _pick_draws(ids, implementation).gumbel_noise(seeds, positions, ids)
+    return result
 
 
 def gumbel_argmax(

@@ -120,7 +120,7 @@ class PrefixStore:
         for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
             try:
                 saved = self._read(path)
-            except (_DamagedFileError, OSError) as error:
+            except (ValueError, OSError) as error:  # JSON that is none is a ValueError, too
                 _log.warning("the saved prefix %s is left out: %s", path, error)
                 continue
             if saved is not None:

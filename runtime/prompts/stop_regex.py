@@ -7,6 +7,7 @@ state remembers the earliest place where a way that leads to it began.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,6 +63,23 @@ def compile_pattern(text: str) -> StopPattern:
     states = tuple(builder.states)
     openings = [_reached(states, first, at_start) for at_start in (False, True)]
     return StopPattern(text, states, *openings)
+
+
+def compile_patterns(texts: Iterable[str]) -> list[StopPattern]:
+    """Compile the patterns of one request, which run side by side on each character.
+
+    Raises:
+        InvalidRequestError: one of them cannot be compiled, or all have more than 4,096 states.
+    """
+    patterns = [compile_pattern(text) for text in texts]
+    sizes = [len(pattern.states) for pattern in patterns]
+    if len(patterns) > 1 and sum(sizes) > MAX_STATES:
+        raise InvalidRequestError(
+            f"the {len(patterns)} patterns of stop_regex have {sum(sizes)} states together with "
+            f"their counted repeats written out ({', '.join(map(str, sizes))}) and may have "
+            f"{MAX_STATES}: use smaller counts, fewer patterns, or * and +"
+        )
+    return patterns
 
 
 def _reached(states: tuple[_State, ...], first: int, at_start: bool) -> tuple[int, ...]:

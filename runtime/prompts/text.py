@@ -15,7 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from ..protocol import SamplingParams
-from .stop_regex import StopRegex, compile_pattern
+from .stop_regex import StopRegex, compile_patterns
 from .tokenizer import Tokenizer
 
 
@@ -103,7 +103,7 @@ class TextStream:
     The work for each token depends on its length and the stop strings and patterns only.
 
     Raises:
-        InvalidRequestError: a pattern that is wrong or not supported; see `compile_pattern`.
+        InvalidRequestError: a pattern that is wrong or not supported; see `compile_patterns`.
     """
 
     def __init__(self, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
@@ -112,9 +112,8 @@ class TextStream:
         self._trim = not sampling.no_stop_trim
         self._min_tokens = sampling.min_new_tokens
         self._stops = [_StopString(text) for text in dict.fromkeys(sampling.stop)]
-        self._patterns = [
-            StopRegex(compile_pattern(text)) for text in dict.fromkeys(sampling.stop_regex)
-        ]
+        patterns = compile_patterns(dict.fromkeys(sampling.stop_regex))
+        self._patterns = [StopRegex(pattern) for pattern in patterns]
         self._characters = _Characters()
         self._bytes = bytearray()
         self._ends: list[int] = []  # where each token's bytes end

@@ -103,7 +103,10 @@ class Usage:
 
     Every prompt position is either cached (its KV was there) or computed, so
     `prompt_tokens == cached_tokens + computed_tokens`. `recomputed_tokens` counts cached
-    positions that ran once more only to get their logits back.
+    positions that ran once more only to get their logits back: at least one where a token is
+    generated after a prompt that is cached whole. Only a request that takes its first token from
+    the last logit row of an equal one has all its prompt cached and nothing recomputed: that row
+    was computed once and is counted once, by the other.
     """
 
     prompt_tokens: int = 0

@@ -45,6 +45,13 @@ def test_noise_of_an_id_does_not_depend_on_the_others(
     assert torch.isfinite(every).all()
 
 
+def test_noise_has_the_same_bits_in_every_implementation() -> None:
+    seeds, positions = [0, 3, 2**32 + 5, 2**64 - 1], [0, 1, 77, 2**31 - 1]
+    ids = torch.randint(0, 300_000, (4, 50), generator=torch.Generator().manual_seed(2))
+    expected = ops.gumbel_noise(seeds, positions, ids, implementation="reference")
+    assert torch.equal(ops.gumbel_noise(seeds, positions, ids, implementation="numpy"), expected)
+
+
 def test_noise_has_the_moments_of_the_gumbel_distribution() -> None:
     noise = ops.gumbel_noise(range(100), [3] * 100, torch.arange(2000).expand(100, -1))
     assert float(noise.mean()) == pytest.approx(0.5772, abs=0.01)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +123,18 @@ def test_a_file_that_was_cut_off_is_left_out(
     path.write_bytes(path.read_bytes()[:length])
     assert saved_names(tmp_path) == []
     assert str(path) in caplog.text
+
+
+@pytest.mark.parametrize("header", [b"{", b"\xff", b"[]", b"{}"])
+def test_a_header_that_is_none_is_left_out_though_its_checksum_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: bytes
+) -> None:
+    PrefixStore(tmp_path, KEY).save("b", IDS, ROWS)
+    start = struct.pack("<8sIII", b"ramet-kv", 1, len(header), zlib.crc32(header))
+    (tmp_path / "a.prefix").write_bytes(start + header)
+    with caplog.at_level(logging.INFO, "ramet.engine"):
+        assert saved_names(tmp_path) == ["b"]
+    assert "a.prefix" in caplog.text
 
 
 def test_loading_takes_half_the_pool_at_most(

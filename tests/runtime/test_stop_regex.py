@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.runtime.prompts.stop_regex import MAX_STATES, StopRegex, compile_pattern
+from ramet.runtime.prompts.stop_regex import (
+    MAX_STATES,
+    StopRegex,
+    compile_pattern,
+    compile_patterns,
+)
 from ramet.runtime.protocol import InvalidRequestError
 
 
@@ -143,6 +148,14 @@ def test_work_grows_with_the_text_whatever_the_pattern(pattern: str) -> None:
 def test_states_are_never_more_than_allowed() -> None:
     for pattern in ("a{4090}", "(ab?|c){1,400}", "(a|b|c|d|e){580}", "((a*){30}b){20}"):
         assert len(compile_pattern(pattern).states) <= MAX_STATES + 1
+
+
+def test_the_states_of_all_patterns_of_a_request_are_bounded_together() -> None:
+    patterns = [f"a{{{900 + index}}}" for index in range(5)]
+    assert len(compile_patterns(patterns[:4])) == 4
+    with pytest.raises(InvalidRequestError, match=r"the 5 patterns .* have 4515 states .* 4096"):
+        compile_patterns(patterns)
+    assert len(compile_patterns(["a{4090}"])) == 1
 
 
 def test_the_earliest_beginning_of_what_may_still_match_is_known() -> None:
