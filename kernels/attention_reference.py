@@ -153,6 +153,8 @@ def read_kv(cache: KVCache, slots: torch.Tensor) -> torch.Tensor:
 
 def write_kv(cache: KVCache, slots: torch.Tensor, rows: torch.Tensor) -> None:
     """Put bytes back into slots; see `ops.write_kv`."""
+    if not len(slots):
+        return  # an array without rows cannot be viewed as another dtype
     layers, _, kv_heads, _, head_dim = cache.data.shape
     values = rows.contiguous().view(cache.data.dtype).view(-1, layers, 2, kv_heads, head_dim)
     for number, layer in enumerate(cache.data):

@@ -58,6 +58,8 @@ class SavedPrefixes:
             room = most - (self._memory.tree.num_tokens - before)
             missing = len(one.ids) - self._memory.tree.match_length(one.ids)
             write = partial(self._write, one)
+            if not missing:
+                continue  # it is part of a longer one
             if one.rows.shape[1] != self._kv.kv_row_bytes:
                 _log.warning("the saved prefix %s is left out: its rows are too short", one.name)
             elif missing > room or not self._memory.store(one.ids, write):

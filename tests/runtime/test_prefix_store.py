@@ -198,6 +198,15 @@ def test_the_next_engine_starts_with_what_was_saved(folder: Path, tmp_path: Path
     assert salted.usage.cached_tokens == 0
 
 
+def test_prefixes_of_equal_and_of_shorter_text_start_together(folder: Path, tmp_path: Path) -> None:
+    first = Engine.from_config(config(folder, dtype="bfloat16", cache_dir=str(tmp_path)))
+    for name, text in (("long", PREFIX), ("again", PREFIX), ("short", PREFIX[:20])):
+        first.save_prefix(name, (Text(text),))
+    first.close()
+    second = Engine.from_config(config(folder, dtype="bfloat16", cache_dir=str(tmp_path)))
+    assert ask(second).usage.cached_tokens > 20
+
+
 def test_an_engine_of_another_dtype_leaves_it(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
