@@ -70,6 +70,11 @@ class RunOptions:
         params_of({"max_new_tokens": None, **sampling})
         options = cls(**own, is_seeded=own.get("seed") is not None, sampling=sampling)
         check_on_error(options.on_error)
+        if options.stream and own.get("on_error") == "raise":
+            raise TypeError(
+                "a run that returns at once cannot raise what comes later: leave on_error out, "
+                "and read state.error() or a variable"
+            )
         check_bool("stream", options.stream)
         if options.backend is not None:
             check_backend(options.backend)

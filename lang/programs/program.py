@@ -78,10 +78,11 @@ class Program(BoundFunction):
         `wait(timeout)`, `cancel()`, `error()`, `text_iter()` and `events()`. What the function
         raises is raised by reads and told by `error()`, and the log has a line.
 
-        Options are those of `run`; `on_error` has no effect.
+        Options are those of `run`.
 
         Raises:
-            TypeError: an unknown keyword (the nearest known one is named), a missing argument.
+            TypeError: an unknown keyword (the nearest known one is named), a missing argument,
+                `on_error="raise"`, which a run that returns at once cannot do.
 
         Example:
             >>> @ramet.function

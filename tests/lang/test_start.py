@@ -137,3 +137,13 @@ def test_abort_that_raises_does_not_stop_the_others_from_being_cancelled(
     assert state.wait(timeout=5)
     assert fake.num_running <= 1
     assert "no connection" in caplog.text
+
+
+@pytest.mark.parametrize("ways", ["start", "stream"])
+def test_what_returns_at_once_cannot_promise_to_raise(ways: str) -> None:
+    @ramet.function
+    def ask(s: ramet.ProgramState) -> None:
+        s += ramet.gen("x")
+
+    with pytest.raises(TypeError, match="cannot raise what comes later"):
+        getattr(ask, ways)(backend=ramet.Fake({"x": "y"}), on_error="raise")
